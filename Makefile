@@ -1,0 +1,44 @@
+# Moorage. `make help` says what there is.
+
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+PARTS = lint unit native lab
+
+.DEFAULT_GOAL = help
+.PHONY: help lint unit native lab test test-full demo clean
+.SILENT:
+
+help:
+	echo "Moorage: a Kubernetes cluster moored to a Slurm job."
+	tools/expect demo
+	tools/expect test
+	echo
+	sed -n 's/^#: //p' Makefile
+
+#: make demo       runs the reference job in the virtual cluster and shows where its time goes
+demo:
+	tools/expect demo
+	tools/as-root tools/bootstrap tests/lab/lab baseline
+
+#: make test       lint, unit, native, lab: each is a verb of its own, too
+test:
+	tools/expect test
+	tools/as-root tools/bootstrap tools/check lint unit native lab
+
+#: make test-full  what takes longer, as well; PARTS="lab" runs one part
+test-full:
+	tools/expect test-full
+	tools/as-root env MOORAGE_FULL=1 tools/bootstrap tools/check $(PARTS)
+
+#: make lint       ruff, mypy, shellcheck, yamllint, ansible-lint
+#: make unit       tests that start no program: seconds
+lint unit:
+	tools/bootstrap tools/check $@
+
+#: make native     tests of the kernel, in namespaces of their own
+#: make lab        tests on real Slurm, Podman and Kubernetes in virtual machines
+native lab:
+	tools/as-root tools/bootstrap tools/check $@
+
+#: make clean      empties the cache (MOORAGE_CACHE, /var/cache/moorage unless set)
+clean:
+	tools/as-root tools/clean

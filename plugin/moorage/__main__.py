@@ -1,0 +1,5 @@
+"""`python -m moorage` is the command `moorage`."""
+
+from moorage.cli import main
+
+main()

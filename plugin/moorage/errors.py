@@ -1,0 +1,52 @@
+"""What goes wrong, in the words a user reads, and the exit code it ends in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+FAILED: Final = 1
+MISUSED: Final = 2
+INTERRUPTED: Final = 130
+
+
+class MoorageError(Exception):
+    """An error whose text is one line, fit to be shown as it is."""
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().split())
+
+
+class UserError(MoorageError):
+    """What happened, and what to do about it."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(f"{what}: {remedy}")
+        self.what = what
+        self.remedy = remedy
+
+
+class UsageError(UserError):
+    """The request itself was wrong; nothing was begun."""
+
+
+def exit_code(error: BaseException) -> int:
+    match error:
+        case UsageError():
+            return MISUSED
+        case KeyboardInterrupt():
+            return INTERRUPTED
+        case _:
+            return FAILED
+
+
+@contextmanager
+def reported(program: str) -> Iterator[None]:
+    """End the program with one line and an exit code; what nobody foresaw keeps its traceback."""
+    try:
+        yield
+    except (MoorageError, KeyboardInterrupt) as error:
+        print(f"{program}: {str(error) or 'interrupted'}", file=sys.stderr)
+        sys.exit(exit_code(error))

@@ -1,0 +1,50 @@
+"""A file system that hangs: whoever touches it waits inside the kernel, where no signal reaches."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+FORCED: Final = 1
+DETACHED: Final = 2
+
+_REQUEST = struct.Struct("IIQQIIII")
+_ANSWER = struct.Struct("IiQ")
+_INITIALISED = struct.Struct("IIIIHHIIHH28x")
+_READ_SIZE = 1 << 17
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def hung_mount(place: Path) -> Iterator[None]:
+    """A FUSE mount whose server reads every request, so that it cannot be withdrawn, and answers none but the first."""
+    server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+    if _libc.mount(b"hung", os.fsencode(place), b"fuse", 0, options):
+        raise OSError(ctypes.get_errno(), "no FUSE mount: load the module fuse")
+    reader = threading.Thread(target=_serve, args=(server,), daemon=True)
+    reader.start()
+    try:
+        yield
+    finally:
+        _libc.umount2(os.fsencode(place), FORCED | DETACHED)
+        reader.join(10)
+        os.close(server)
+
+
+def _serve(server: int) -> None:
+    try:
+        _, _, request, *_ = _REQUEST.unpack_from(os.read(server, _READ_SIZE))
+        body = _INITIALISED.pack(7, 31, 0, 0, 0, 0, 4096, 0, 0, 0)
+        os.write(server, _ANSWER.pack(_ANSWER.size + len(body), 0, request) + body)
+        while True:
+            os.read(server, _READ_SIZE)
+    except OSError:
+        # The mount is gone.
+        return

@@ -1,0 +1,36 @@
+"""The package as it is installed from a wheel."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import moorage
+from moorage.command import run
+
+ROOT = Path(__file__).parents[2]
+BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> zipfile.Path:
+    """Built from a copy, because the build leaves files beside its sources."""
+    source = tmp_path / "source"
+    shutil.copytree(ROOT / "plugin", source / "plugin", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    run([sys.executable, "-c", BUILD, tmp_path], cwd=source, log=tmp_path / "log")
+    return zipfile.Path(next(tmp_path.glob("*.whl")))
+
+
+@pytest.mark.commands(sys.executable.rpartition("/")[2])
+def test_wheel(wheel: zipfile.Path) -> None:
+    information = next(entry for entry in wheel.iterdir() if entry.name.endswith(".dist-info"))
+    assert f"\nVersion: {moorage.__version__}\n" in (information / "METADATA").read_text()
+    assert "moorage = moorage.cli:main" in (information / "entry_points.txt").read_text()
+    assert (wheel / "moorage" / "py.typed").exists()
+    assert sorted(entry.name for entry in wheel.iterdir()) == ["moorage", information.name]
