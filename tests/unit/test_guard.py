@@ -71,9 +71,8 @@ def test_a_test_that_swallows_the_refusal_fails_at_its_end(tmp_path: Path) -> No
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_careless.py").write_text(CARELESS)
     search = {"PYTHONPATH": ":".join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = run(
-        [sys.executable, "-m", "pytest", "--rootdir", tmp_path, "-p", "no:cacheprovider", tmp_path], env=search, ok=(1,)
-    )
+    words = f"-m pytest -p no:cacheprovider --rootdir {tmp_path} {tmp_path}".split()
+    done = run([sys.executable, *words], env=search, ok=(1,))
     assert "1 passed, 1 error" in done.stdout
     assert "ForbiddenCommand: tried to start false" in done.stdout
 

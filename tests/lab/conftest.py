@@ -1,0 +1,60 @@
+"""Lab tests: real Slurm, Podman and Kubernetes in guests. Tests that share guests share one boot."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from moorage.errors import MoorageError
+from support.figures import Figures
+from virtual import builds
+from virtual.cache import CACHE
+from virtual.cli import SUITES
+from virtual.cluster import Cluster, Request
+
+DIRECTORY = CACHE / "test-lab"
+PORT = 22300
+BOOT_LIMITS = {1: 90, 2: 150}
+NODES = {"trixie": 2, "unstable": 1}
+FULL = "MOORAGE_FULL"
+
+not_run = pytest.StashKey[str]()
+measured = pytest.StashKey[Figures]()
+
+
+@pytest.fixture(scope="session", params=SUITES)
+def lab(request: pytest.FixtureRequest, figures: Figures) -> Iterator[Cluster]:
+    """Guests of each suite in turn: two nodes of Debian 13, one of unstable."""
+    suite: str = request.param
+    _built(suite, request.config)
+    began = time.monotonic()
+    with builds.own(DIRECTORY, Request(NODES[suite], suite, PORT)) as cluster:
+        boot = f"{NODES[suite]} guest(s) of {suite} to an idle Slurm, {cluster.hardware.acceleration.name}"
+        figures.add(boot, time.monotonic() - began, "s", at_most=BOOT_LIMITS[NODES[suite]])
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def figures(request: pytest.FixtureRequest) -> Figures:
+    return request.config.stash.setdefault(measured, Figures())
+
+
+def _built(suite: str, config: pytest.Config) -> None:
+    """Unstable may be broken today and nobody here to blame: said aloud, and a failure only of the full tests."""
+    try:
+        builds.build(suite)
+    except MoorageError as error:
+        if suite != "unstable" or os.environ.get(FULL):
+            raise
+        config.stash[not_run] = str(error)
+        pytest.skip(f"unstable suite not run: {error}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for figure in config.stash.get(measured, Figures()).all:
+        terminalreporter.write_line(f"measured: {figure}")
+    if not_run in config.stash:
+        terminalreporter.write_line(f"unstable suite not run: {config.stash[not_run]}")

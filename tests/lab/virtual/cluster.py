@@ -1,0 +1,218 @@
+"""The lab's guests taken together: started, found again, paused in one moment, and gone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.command import CommandError
+from moorage.errors import MoorageError, UserError
+
+from . import acceleration, memory
+from .guest import Guest, guest
+from .machine import Hardware, Machine
+from .payload import payload
+from .process import Process
+from .progress import phase
+from .tools import tools
+
+BOOT_LIMIT = 300.0
+LONGEST_DIRECTORY = 80  # Unix socket paths end at 108 bytes
+SNAPSHOT = "lab"
+
+
+class LabDown(UserError):
+    """There are no guests to work with."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `up` is asked for; kept with the lab, so that later commands find the same guests."""
+
+    nodes: int
+    suite: str
+    port: int
+    apparmor: bool = False
+
+
+@dataclass(frozen=True)
+class Cluster:
+    directory: Path
+    request: Request
+    hardware: Hardware
+
+    @property
+    def machines(self) -> list[Machine]:
+        numbers = range(1, self.request.nodes + 1)
+        return [Machine(number, self.directory / f"berth{number}", self.hardware) for number in numbers]
+
+    @property
+    def first(self) -> Machine:
+        return self.machines[0]
+
+    def machine(self, name: str) -> Machine:
+        """By host name (berth1), Slurm's name (n1) or number."""
+        for machine in self.machines:
+            if name in (machine.name, f"n{machine.number}", str(machine.number)):
+                return machine
+        raise UserError(f"no guest is called {name!r}", f"there are {', '.join(m.name for m in self.machines)}")
+
+    def start(self, *, with_parent: bool = False) -> None:
+        with phase(f"booting {self.request.nodes} guest(s) of Debian {self.request.suite} to an idle Slurm"):
+            for machine in self.machines:
+                machine.make_disks()
+            self._keep({machine.name: machine.start(with_parent=with_parent) for machine in self.machines})
+            self._wait_idle(BOOT_LIMIT)
+
+    def stop(self) -> None:
+        for process in self.processes().values():
+            process.kill()
+        for machine in self.machines:
+            machine.shell.hang_up()
+
+    def snapshot(self) -> None:
+        """Keep this moment of all guests; a second one replaces the first."""
+        with phase("keeping a snapshot of all guests"), self._paused():
+            self._all(lambda machine: machine.snapshot(SNAPSHOT))
+
+    def restore(self) -> None:
+        """Go back to the snapshot, with the clocks of today."""
+        with phase("restoring all guests to an idle Slurm"):
+            if all(process.alive() for process in self.processes().values()):
+                with self._paused():
+                    self._all(lambda machine: machine.load(SNAPSHOT))
+            else:
+                self.stop()
+                self._keep({machine.name: machine.start(snapshot=SNAPSHOT) for machine in self.machines})
+                self._all(lambda machine: machine.wait_monitor(BOOT_LIMIT))
+                self._all(lambda machine: machine.resume())
+            for machine in self.machines:
+                machine.shell.hang_up()
+            self._all(lambda machine: machine.set_clock())
+            self._wait_idle(BOOT_LIMIT)
+
+    def reset(self, name: str) -> None:
+        """Cut the power of one guest and let it boot again, with the disk it had."""
+        machine = self.machine(name)
+        with phase(f"cutting the power of {machine.name} and booting it again"):
+            before = machine.boot_id()
+            machine.reset()
+            machine.wait_boot(before, BOOT_LIMIT)
+            self._wait_idle(BOOT_LIMIT)
+
+    def processes(self) -> dict[str, Process]:
+        return _processes(self.directory)
+
+    def node_states(self) -> list[str]:
+        """Slurm's own word on every node, empty while it does not answer."""
+        try:
+            rows = self.first.shell.output("sinfo", "--noheader", "--Node", "--format=%N %T", limit=60).splitlines()
+        except CommandError:
+            return []
+        # A node stands in a row for each of its partitions.
+        return [state for _, state in sorted(row.split() for row in set(rows))]
+
+    def _wait_idle(self, limit: float) -> None:
+        deadline = time.monotonic() + limit
+        while (states := self.node_states()) != ["idle"] * self.request.nodes:
+            self._require_alive()
+            if time.monotonic() > deadline:
+                raise MoorageError(
+                    f"Slurm's nodes are not idle after {limit:.0f} s ({states or 'no answer'}): see {self.directory}"
+                )
+            time.sleep(0.5)
+
+    def _require_alive(self) -> None:
+        for name, process in self.processes().items():
+            if not process.alive():
+                log = (self.directory / name / "qemu.log").read_text().strip().splitlines()
+                raise MoorageError(f"the guest {name} ended: {log[-1] if log else 'QEMU said nothing'}")
+
+    def _keep(self, processes: dict[str, Process]) -> None:
+        text = json.dumps({name: dataclasses.asdict(process) for name, process in processes.items()})
+        (self.directory / "processes.json").write_text(text)
+
+    def _all(self, action: Callable[[Machine], None]) -> None:
+        with ThreadPoolExecutor(len(self.machines)) as pool:
+            list(pool.map(action, self.machines))
+
+    @contextmanager
+    def _paused(self) -> Iterator[None]:
+        self._all(lambda machine: machine.pause())
+        try:
+            yield
+        finally:
+            self._all(lambda machine: machine.resume())
+
+
+def prepare(directory: Path, request: Request) -> Cluster:
+    """Build what is missing, check what this machine can carry, and lay out a cluster that is not yet started."""
+    if len(str(directory)) > LONGEST_DIRECTORY:
+        raise UserError(
+            f"{directory} is too long a name for control sockets", f"use at most {LONGEST_DIRECTORY} characters"
+        )
+    shares = memory.shares(request.nodes)
+    built = guest(request.suite)
+    how = acceleration.probe(tools(), built.kernel)
+    memory.check(shares, emulated=how.name != "kvm")
+    check_ports(request)
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    (directory / "request.json").write_text(json.dumps(dataclasses.asdict(request)))
+    return _cluster(directory, request, built, how)
+
+
+def find(directory: Path) -> Cluster:
+    """The cluster that an earlier `up` left in `directory`."""
+    try:
+        request = Request(**json.loads((directory / "request.json").read_text()))
+    except FileNotFoundError:
+        raise LabDown(f"no lab in {directory}", "start one with `lab up`") from None
+    built = guest(request.suite)
+    return _cluster(directory, request, built, acceleration.probe(tools(), built.kernel))
+
+
+def _cluster(directory: Path, request: Request, built: Guest, how: acceleration.Acceleration) -> Cluster:
+    shares = tuple(memory.shares(request.nodes))
+    return Cluster(
+        directory, request, Hardware(tools(), built, payload().disk, how, shares, request.port, request.apparmor)
+    )
+
+
+def running(directory: Path) -> Cluster:
+    cluster = find(directory)
+    if not is_up(directory):
+        raise LabDown(f"the lab in {directory} is down", "start it with `lab up`")
+    return cluster
+
+
+def is_up(directory: Path) -> bool:
+    return any(process.alive() for process in _processes(directory).values())
+
+
+def _processes(directory: Path) -> dict[str, Process]:
+    """The guests' QEMU processes, as far as any were ever started there."""
+    with suppress(FileNotFoundError):
+        kept = json.loads((directory / "processes.json").read_text())
+        return {name: Process(**fields) for name, fields in kept.items()}
+    return {}
+
+
+def check_ports(request: Request) -> None:
+    for port in range(request.port + 1, request.port + 1 + request.nodes):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                raise UserError(
+                    f"port {port} is in use", "another lab? stop it with `lab down`, or choose with --port"
+                ) from None

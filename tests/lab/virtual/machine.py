@@ -1,0 +1,158 @@
+"""One guest: its disks, its QEMU process, its control socket."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.command import CommandError, run
+from moorage.errors import MoorageError
+
+from .acceleration import Acceleration
+from .cache import CACHE
+from .guest import Guest
+from .memory import Share
+from .monitor import Monitor
+from .process import Process
+from .shell import Shell
+from .tools import Tools, inside
+
+CPUS = 2
+WIRE = "230.77.0.1"
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What all guests of one lab have in common."""
+
+    tools: Tools
+    guest: Guest
+    payload: Path
+    acceleration: Acceleration
+    shares: tuple[Share, ...]
+    port: int
+    apparmor: bool
+
+    def kernel_line(self, number: int) -> str:
+        memory = ",".join(str(share.guest) for share in self.shares)
+        nodes = f"lab.node={number} lab.nodes={len(self.shares)} lab.cpus={CPUS} lab.memory={memory}"
+        lean = "mitigations=off quiet audit=0 nowatchdog"
+        return f"root=/dev/vda rw console=ttyS0 {lean} apparmor={int(self.apparmor)} {nodes}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    number: int
+    directory: Path
+    hardware: Hardware
+
+    @property
+    def name(self) -> str:
+        return f"berth{self.number}"
+
+    @property
+    def port(self) -> int:
+        return self.hardware.port + self.number
+
+    @property
+    def shell(self) -> Shell:
+        return Shell(self.port, self.hardware.guest.key, self.directory / "ssh")
+
+    def _monitor(self) -> Monitor:
+        return Monitor(self.directory / "monitor")
+
+    def _tell(self, command: str) -> None:
+        with self._monitor() as monitor:
+            monitor.execute(command)
+
+    def make_disks(self) -> None:
+        """Empty overlays over the shared images."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name, base in (("root", self.hardware.guest.disk), ("scratch", self.hardware.guest.scratch)):
+            self._tool("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base), f"{name}.qcow2")
+
+    def start(self, *, snapshot: str | None = None, with_parent: bool = False) -> Process:
+        """Start QEMU; paused at `snapshot` if one is named; `with_parent`: it ends when this process ends."""
+        (self.directory / "monitor").unlink(missing_ok=True)
+        tie = ["setpriv", "--pdeathsig", "KILL"] if with_parent else []
+        resumed = ["-loadvm", snapshot, "-S"] if snapshot else []
+        qemu = [*self.arguments(), *resumed]
+        command = tie + inside(self.hardware.tools.root, qemu, cwd=self.directory, binds=[self.directory])
+        with (self.directory / "qemu.log").open("wb") as log:
+            # Not `run`: this one is meant to go on after the command that started it.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        return Process.of(process.pid)
+
+    def pause(self) -> None:
+        self._tell("stop")
+
+    def resume(self) -> None:
+        self._tell("cont")
+
+    def reset(self) -> None:
+        """A power cut: nothing in the guest is told."""
+        self.shell.hang_up()
+        self._tell("system_reset")
+
+    def snapshot(self, name: str) -> None:
+        with self._monitor() as monitor:
+            monitor.human(f"savevm {name}")
+
+    def load(self, name: str) -> None:
+        with self._monitor() as monitor:
+            monitor.human(f"loadvm {name}")
+
+    def boot_id(self) -> str:
+        return self.shell.output("cat", "/proc/sys/kernel/random/boot_id")
+
+    def wait_boot(self, earlier: str, limit: float) -> None:
+        """Until the guest has booted anew and its slurmd has come up."""
+        deadline = time.monotonic() + limit
+        while True:
+            with suppress(CommandError):
+                if self.boot_id() != earlier:
+                    self.shell.run(["systemctl", "is-active", "--quiet", "slurmd"])
+                    return
+            if time.monotonic() > deadline:
+                raise MoorageError(f"{self.name} did not boot within {limit:.0f} s: see {self.directory}/console.log")
+            time.sleep(0.5)
+
+    def set_clock(self) -> None:
+        """A restored guest believes it is still the moment of its snapshot."""
+        self.shell.run(["date", "--set", f"@{time.time():.3f}"])
+
+    def wait_monitor(self, limit: float) -> None:
+        """Until QEMU has loaded its snapshot and answers."""
+        deadline = time.monotonic() + limit
+        while True:
+            try:
+                with self._monitor():
+                    return
+            except (FileNotFoundError, ConnectionRefusedError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def arguments(self) -> list[str]:
+        hardware, guest, share = self.hardware, self.hardware.guest, self.hardware.shares[self.number - 1]
+        return [
+            "qemu-system-x86_64", "-name", self.name, *hardware.acceleration.arguments(share.translation),
+            "-smp", str(CPUS), "-m", str(share.guest), "-display", "none", "-nodefaults", "-no-user-config",
+            "-kernel", str(guest.kernel), "-initrd", str(guest.initrd), "-append", hardware.kernel_line(self.number),
+            "-drive", "file=root.qcow2,if=virtio,cache=unsafe", "-drive", "file=scratch.qcow2,if=virtio,cache=unsafe",
+            "-drive", f"file={hardware.payload},if=virtio,format=raw,readonly=on",
+            "-netdev", f"user,id=door,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
+            "-device", "virtio-net-pci,netdev=door",
+            "-netdev", f"socket,id=wire,mcast={WIRE}:{hardware.port},localaddr=127.0.0.1",
+            "-device", f"virtio-net-pci,netdev=wire,mac=52:54:00:77:00:{self.number:02x}",
+            "-device", "virtio-rng-pci", "-serial", "file:console.log",
+            "-qmp", "unix:monitor,server=on,wait=off",
+        ]  # fmt: skip
+
+    def _tool(self, *argv: str) -> None:
+        run(inside(self.hardware.tools.root, argv, cwd=self.directory, binds=[CACHE, self.directory]))
