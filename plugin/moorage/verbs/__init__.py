@@ -1,0 +1,1 @@
+"""Verbs of the command `moorage` that are nothing but verbs."""
