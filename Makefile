@@ -1,7 +1,7 @@
 # Moorage. `make help` says what there is.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-PARTS = lint unit native lab
+PARTS = lint unit native lab sizes references
 
 .DEFAULT_GOAL = help
 .PHONY: help lint unit native lab test test-full demo clean

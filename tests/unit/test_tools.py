@@ -61,7 +61,7 @@ class TestBootstrap:
         fake_command("id", stdout="1000")
         fake_command("dpkg-query", code=1)
         apt = fake_command("apt-get")
-        with pytest.raises(CommandFailed, match=r"run 'sudo apt-get install ca-certificates .* util-linux'"):
+        with pytest.raises(CommandFailed, match=r"run 'sudo apt-get install binutils .* util-linux'"):
             run([TOOLS / "bootstrap"], env={"MOORAGE_CACHE": str(tmp_path)})
         assert apt.calls == []
 

@@ -1,0 +1,29 @@
+"""The reference in both forms and on both suites: what later work is measured against."""
+
+from __future__ import annotations
+
+import pytest
+from support.figures import Figures
+from virtual import baseline, builds
+from virtual.cache import CACHE
+from virtual.cli import SUITES
+from virtual.cluster import Request
+
+DIRECTORY = CACHE / "test-references"
+PORT = 22500
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_both_forms_of_the_reference(suite: str, figures: Figures) -> None:
+    builds.build(suite)
+    with builds.own(DIRECTORY, Request(1, suite, PORT)) as lab:
+        shell = lab.first.shell
+        baseline.prepare(shell, warm=False)
+        results = {form: baseline.measure(shell, form) for form in baseline.FORMS}
+    for form, result in results.items():
+        print(baseline.table(result))
+        figures.add(f"plain kind in a job, {suite}, {form}, submission to ready", result.seconds, "s")
+        figures.add(f"its processes outside the job, {suite}, {form}", len(result.outside), "")
+        figures.add(f"its processes left after scancel, {suite}, {form}", len(result.left), "")
+    assert results["warm"].seconds < results["cold"].seconds
+    print(baseline.last_line(results))
