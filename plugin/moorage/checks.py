@@ -1,0 +1,143 @@
+"""Everything that must be right before a job may start: one list for the Prolog, the doctor and the tests of a site."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from moorage import disk, kernel, programs, shim, slurmconf, subids, uplink
+from moorage.config import Config
+from moorage.errors import UserError
+from moorage.facts import Facts
+from moorage.finding import Finding
+from moorage.job import Job
+from moorage.node import Node
+from moorage.programs import Program
+from moorage.spec import UPLINKS
+
+POLICY: Final = "/etc/containers/policy.json"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the checks have found on this node besides faults, and what a job is made of."""
+
+    programs: Mapping[str, Program]
+    slurmd: Program | None
+    srun: Path | None
+    slurm_conf: Path
+    slurm: slurmconf.Settings
+    hindered: Mapping[str, str]
+
+    @property
+    def slurm_says(self) -> str:
+        """The name and number of its release."""
+        return self.slurmd.version if self.slurmd else ""
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """What each program says of itself, and which pasta and slirp4netns there are."""
+        return {name: program.version for name, program in self.programs.items() if program.version}
+
+    @property
+    def offer(self) -> uplink.Offer:
+        helpers = {name: self.programs[name].version for name in UPLINKS if name in self.programs}
+        return uplink.Offer(self.versions.get("podman", ""), helpers, self.hindered)
+
+
+def look_around(config: Config, facts: Facts, environ: Mapping[str, str]) -> Surroundings:
+    places = slurm_places(config, _parent())
+    slurmd = programs.find("slurmd", *places)
+    slurm_conf = slurmconf.place(environ)
+    return Surroundings(
+        programs=programs.installed(facts),
+        slurmd=Program(slurmd, programs.version(slurmd, facts, "-V")) if slurmd else None,
+        srun=programs.find("srun", *places),
+        slurm_conf=slurm_conf,
+        slurm=slurmconf.read(slurm_conf),
+        hindered=uplink.hindered(Node()),
+    )
+
+
+def slurm_places(config: Config, parent: Path) -> list[Path]:
+    """Where Slurm's programs may be besides PATH: as configured, or about the slurmd that runs."""
+    given = [config.slurm.bin] if config.slurm.bin else []
+    running = [parent.parent] if parent.name in ("slurmd", "slurmstepd") else []
+    return [place for one in (*given, *running) for place in (one, one.parent / "bin", one.parent / "sbin")]
+
+
+def shim_checks(around: Surroundings) -> Iterator[Finding]:
+    """What keeps a job's script from being stopped, whatever else is found wrong."""
+    plugstack = shim.stack(slurmconf.plugstack(around.slurm_conf, around.slurm))
+    if fault := shim.check(plugstack, around.slurm_says):
+        yield Finding("shim", fault.what, fault.remedy)
+
+
+def node_checks(config: Config, around: Surroundings, facts: Facts, node: Node | None = None) -> Iterator[Finding]:
+    """What keeps every job from starting on this node."""
+    node = node or Node()
+    yield from shim_checks(around)
+    yield from programs.slurm(around.slurm_says)
+    yield from slurmconf.check(around.slurm_conf, around.slurm)
+    yield from _namespace(node)
+    yield from kernel.check(node, os.uname().release, facts)
+    yield from programs.check(around.programs)
+    yield from _policy(node)
+    yield from _uplink(config, around)
+    yield from disk.check(config.scratch)
+
+
+def user_checks(job: Job, granted: Mapping[str, list[subids.Range]], node: Node | None = None) -> Iterator[Finding]:
+    """What keeps this user's jobs from starting on this node."""
+    if job.uid == 0:
+        yield Finding("user", "root has no use for --k8s", "submit the job as a user", "user")
+        return
+    # Where nss_slurm serves accounts, none is known before the job's first step.
+    with suppress(KeyError):
+        known = pwd.getpwnam(job.user).pw_uid
+        if known != job.uid:
+            what = f"user {job.user} is {job.uid} to Slurm and {known} to this node"
+            yield Finding("user", what, "let both ask the same directory of users")
+            return
+    for kind in (subids.UIDS, subids.GIDS):
+        yield from subids.check(kind, job, granted[kind.name], node or Node())
+
+
+def _namespace(node: Node) -> Iterator[Finding]:
+    """The warden is systemd's child and the job slurmd's: mounts that we make must be there for both."""
+    if not node.has("/run/systemd/system"):
+        yield Finding("systemd", "this node was not booted with systemd", "boot with it: it runs the warden")
+        return
+    ours, first = (node.path(f"/proc/{process}/ns/mnt") for process in ("self", "1"))
+    if ours.readlink() != first.readlink():
+        remedy = "take PrivateTmp=, ProtectSystem= and the like out of slurmd.service"
+        yield Finding("systemd", "slurmd runs in a mount namespace of its own", remedy)
+
+
+def _policy(node: Node) -> Iterator[Finding]:
+    """Podman takes no image without one, and no configuration of a job's own can name another."""
+    if not node.has(POLICY):
+        yield Finding("podman", f"there is no {POLICY}", "install the package containers-common")
+
+
+def _uplink(config: Config, around: Surroundings) -> Iterator[Finding]:
+    if "podman" not in around.programs:
+        return
+    try:
+        uplink.choose(around.offer, config.uplink)
+    except UserError as error:
+        yield Finding("uplink", error.what, error.remedy)
+
+
+def _parent() -> Path:
+    """The program that started this one; after an update its file may be gone."""
+    try:
+        program = Path(f"/proc/{os.getppid()}/exe").readlink()
+        return program.with_name(program.name.removesuffix(" (deleted)"))
+    except OSError:
+        return Path("/")

@@ -1,0 +1,189 @@
+"""The site's configuration: what may be set, what it is unless set, and where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, NoReturn
+
+from moorage.errors import UserError
+from moorage.facts import Facts, stamp
+from moorage.settings import GIB, MIB, Reader, absolute_path, choice, choices, count, seconds, size
+from moorage.spec import UPLINKS
+
+PLACE: Final = Path("/etc/moorage/moorage.yaml")
+DEFAULT: Final = "default"
+
+ScratchKind = Literal["loop", "tmpfs", "project", "directory"]
+NodeFault = Literal["fail", "drain"]
+
+
+def read(reader: Reader) -> dict[str, Reader]:
+    """Makes a field a setting, whose value is read so."""
+    return {"read": reader}
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Space of its own for each job on the node's disk."""
+
+    path: Path = field(default=Path("/var/lib/moorage/scratch"), metadata=read(absolute_path()))
+    kind: ScratchKind = field(default="loop", metadata=read(choice("loop", "tmpfs", "project", "directory")))
+    size: int = field(default=20 * GIB, metadata=read(size(64 * MIB, 100 << 40)))
+
+
+@dataclass(frozen=True)
+class Run:
+    """The tmpfs of a job's run directory."""
+
+    size: int = field(default=64 * MIB, metadata=read(size(4 * MIB, 16 * GIB)))
+    inodes: int = field(default=16384, metadata=read(count(1024, 1 << 24)))
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """How containers reach the outside."""
+
+    allowed: tuple[str, ...] = field(default=UPLINKS, metadata=read(choices(*UPLINKS)))
+    order: tuple[str, ...] = field(default=UPLINKS, metadata=read(choices(*UPLINKS)))
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """What of a job's share the containers may not take."""
+
+    memory: int = field(default=128 * MIB, metadata=read(size(16 * MIB, 64 * GIB)))
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Where this node's Slurm is."""
+
+    bin: Path | None = field(default=None, metadata=read(absolute_path()))
+
+
+@dataclass(frozen=True)
+class Wait:
+    """The longest waits, in seconds."""
+
+    lock: float = field(default=30.0, metadata=read(seconds()))
+    warden: float = field(default=30.0, metadata=read(seconds()))
+    placeholder: float = field(default=60.0, metadata=read(seconds()))
+    agents: float = field(default=120.0, metadata=read(seconds()))
+    podman: float = field(default=120.0, metadata=read(seconds()))
+    kill: float = field(default=30.0, metadata=read(seconds()))
+
+
+@dataclass(frozen=True)
+class Config:
+    node_fault: NodeFault = field(default="fail", metadata=read(choice("fail", "drain")))
+    scratch: Scratch = field(default_factory=Scratch)
+    run: Run = field(default_factory=Run)
+    uplink: Uplink = field(default_factory=Uplink)
+    reserve: Reserve = field(default_factory=Reserve)
+    slurm: Slurm = field(default_factory=Slurm)
+    wait: Wait = field(default_factory=Wait)
+    pids_max: int = field(default=16384, metadata=read(count(256, 1 << 22)))
+    cgroup_max_descendants: int = field(default=4096, metadata=read(count(64, 1 << 20)))
+    cgroup_max_depth: int = field(default=32, metadata=read(count(8, 1024)))
+    epilog_limit: float = field(default=60.0, metadata=read(seconds()))
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def source(self, name: str) -> str:
+        """Where the value called `name`, such as scratch.size, comes from."""
+        return self.sources.get(name, DEFAULT)
+
+    def values(self) -> Iterator[tuple[str, Any]]:
+        """Every setting by its full name."""
+        for name in settings():
+            value: Any = self
+            for part in name.split("."):
+                value = getattr(value, part)
+            yield name, value
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value in a configuration file."""
+
+    name: str
+    value: Any
+    line: int
+
+
+def settings(kind: type = Config, prefix: str = "") -> dict[str, Field[Any]]:
+    """The declaration of every setting by its full name."""
+    found: dict[str, Field[Any]] = {}
+    for declared in fields(kind):
+        if "read" in declared.metadata:
+            found[prefix + declared.name] = declared
+        elif section := _section(declared):
+            found |= settings(section, f"{prefix}{declared.name}.")
+    return found
+
+
+def load(path: Path | None = None, facts: Facts | None = None) -> Config:
+    """The configuration in this file; all defaults where there is none. With `facts`, a file is parsed but once."""
+    path = path or PLACE
+    if not path.exists():
+        return Config()
+    remembered = (facts or Facts()).recall(f"configuration {path}", stamp(path), lambda: _parsed(path))
+    return build((Entry(*entry) for entry in remembered), path)
+
+
+def _parsed(path: Path) -> list[tuple[str, Any, int]]:
+    # YAML alone takes longer to import than a hook may take.
+    from moorage.configfile import entries
+
+    return [(entry.name, entry.value, entry.line) for entry in entries(path)]
+
+
+def build(entries: Iterable[Entry], path: Path) -> Config:
+    """A configuration of these values, each of them checked."""
+    known = settings()
+    sections = {name.rpartition(".")[0] for name in known}
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for entry in entries:
+        place = f"{path}:{entry.line}"
+        if entry.value is None and entry.name in sections:
+            # Nothing but comments below its name.
+            continue
+        if entry.name not in known:
+            _refuse_unknown(place, entry.name, known)
+        values[entry.name] = _value(place, entry, known[entry.name].metadata["read"])
+        sources[entry.name] = place
+    config: Config = _filled(Config, values, sources=sources)
+    return config
+
+
+def _value(place: str, entry: Entry, reader: Reader) -> object:
+    try:
+        return reader(entry.value)
+    except ValueError as error:
+        given = "empty" if entry.value is None else repr(entry.value)
+        raise UserError(f"{place}: {entry.name} is {given}", f"give {error}") from None
+
+
+def _refuse_unknown(place: str, name: str, known: Iterable[str]) -> NoReturn:
+    section = name.rpartition(".")[0]
+    beside = [other for other in known if other.startswith(f"{section}.")] if section else []
+    raise UserError(f"{place}: there is no setting {name}", f"use one of {', '.join(beside or known)}")
+
+
+def _filled(kind: type[Any], values: Mapping[str, Any], prefix: str = "", **more: object) -> Any:  # noqa: ANN401
+    """An instance of `kind` with these values, and its own defaults for the others."""
+    given = dict(more)
+    for declared in fields(kind):
+        name = prefix + declared.name
+        if name in values:
+            given[declared.name] = values[name]
+        elif section := _section(declared):
+            given[declared.name] = _filled(section, values, f"{name}.")
+    return kind(**given)
+
+
+def _section(declared: Field[Any]) -> type[Any] | None:
+    made_by: Any = declared.default_factory
+    return made_by if is_dataclass(made_by) and isinstance(made_by, type) else None

@@ -1,0 +1,19 @@
+"""What a check found wrong, and who can mend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`fault` decides what becomes of the node: a user's never touches it."""
+
+    check: str
+    cause: str
+    remedy: str
+    fault: Literal["node", "user"] = "node"
+
+    def __str__(self) -> str:
+        return f"{self.cause}: {self.remedy}"

@@ -1,0 +1,110 @@
+"""Mounts that root makes for a job, and what is mounted where."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+NOSUID: Final = 2
+NODEV: Final = 4
+_REMOUNT: Final = 32
+_NOATIME: Final = 1024
+_BIND: Final = 4096
+_SLAVE: Final = 1 << 19
+_SHARED: Final = 1 << 20
+_LAZY: Final = 2
+_NOFOLLOW: Final = 8
+
+TABLE: Final = Path("/proc/self/mountinfo")
+_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One line of the mount table."""
+
+    point: Path
+    device: str
+    kind: str
+    source: str
+    options: frozenset[str]
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        # 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+        fixed, _, rest = line.partition(" - ")
+        _, _, device, _, point, options, *_ = fixed.split(" ")
+        kind, source, super_options = rest.split(" ", 2)
+        flags = frozenset(options.split(",")) | frozenset(super_options.split(","))
+        return cls(Path(_unescaped(point)), device, kind, _unescaped(source), flags)
+
+
+def table(text: str | None = None) -> list[Mount]:
+    """All mounts of this mount namespace, in the order in which they were made."""
+    # Users choose names of mounts, so they may hold any byte, and what else Python takes for the end of a line.
+    text = TABLE.read_text(encoding="utf-8", errors="surrogateescape") if text is None else text
+    return [Mount.parse(line) for line in text.split("\n") if line]
+
+
+def below(place: Path, mounts: list[Mount] | None = None) -> list[Path]:
+    """The mount points at and below `place`, in the order in which they can be unmounted."""
+    latest_first = reversed(table() if mounts is None else mounts)
+    return [mount.point for mount in latest_first if mount.point.is_relative_to(place)]
+
+
+def holding(place: Path, mounts: list[Mount]) -> Mount:
+    """The mount that `place`, an absolute path free of links, lies on."""
+    around = (mount for mount in reversed(mounts) if place.is_relative_to(mount.point))
+    # Of several on one point the latest covers the others, and is found first.
+    return max(around, key=lambda mount: len(mount.point.parts))
+
+
+def mount(kind: str, source: str, point: Path, flags: int = 0, options: str = "") -> None:
+    """mount(2): a file system of this kind, or with flags of ours another use of the call."""
+    words = (os.fsencode(source), os.fsencode(point), kind.encode() or None)
+    _checked(_libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None), point)
+
+
+def mount_tmpfs(point: Path, *, size: int, inodes: int, uid: int, gid: int, mode: int, flags: int = 0) -> None:
+    """A tmpfs with bounds of its own."""
+    options = f"size={size},nr_inodes={inodes},uid={uid},gid={gid},mode={mode:o}"
+    mount("tmpfs", "moorage", point, flags, options)
+
+
+def mount_image(device: Path, point: Path, options: str) -> None:
+    """The ext4 file system on a device."""
+    mount("ext4", os.fspath(device), point, _NOATIME, options)
+
+
+def bind(source: Path, point: Path) -> None:
+    """A mount of its own for a directory, without nosuid, nodev and noexec, whatever the one it lies on carries.
+
+    What is mounted in there later does not appear in `source` as well.
+    """
+    mount("", os.fspath(source), point, _BIND)
+    try:
+        for change in (_REMOUNT | _BIND, _SLAVE, _SHARED):
+            mount("", "", point, change)
+    except OSError:
+        unmount(point)
+        raise
+
+
+def unmount(point: Path, *, lazy: bool = False) -> None:
+    _checked(_libc.umount2(os.fsencode(point), _NOFOLLOW | (_LAZY if lazy else 0)), point)
+
+
+def _checked(result: int, point: Path) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), os.fspath(point))
+
+
+def _unescaped(name: str) -> str:
+    """A path as it is: the table writes space, tab, newline and backslash as octal numbers."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), name)

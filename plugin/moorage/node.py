@@ -1,0 +1,28 @@
+"""The files in which this node describes itself; a test puts another tree in their place."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Node:
+    root: Path = Path("/")
+
+    def path(self, name: str) -> Path:
+        return self.root / name.lstrip("/")
+
+    def has(self, name: str) -> bool:
+        return self.path(name).exists()
+
+    def text(self, name: str) -> str:
+        """The content of the file, empty where there is none to read."""
+        with suppress(OSError):
+            return self.path(name).read_text(errors="replace")
+        return ""
+
+    def number(self, name: str) -> int | None:
+        text = self.text(name).strip()
+        return int(text) if text.isdecimal() else None

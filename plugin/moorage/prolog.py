@@ -1,0 +1,237 @@
+"""What root does on a node before a job with --k8s may start there."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from moorage import checks, files, journal, lock, podman, programs, rundir, scratch, subids, systemd, uplink
+from moorage import config as configuration
+from moorage.checks import Surroundings
+from moorage.command import run
+from moorage.config import Config
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError, UsageError, UserError
+from moorage.facts import Facts, remembered
+from moorage.finding import Finding
+from moorage.job import Job
+from moorage.node import Node
+from moorage.option import HOOK
+from moorage.spec import Spec, parse
+from moorage.state import Limits, State
+
+PHASE: Final = "prolog"
+# Those that the job itself has to keep.
+WAITS: Final = ("agents", "podman", "kill")
+REGISTRIES: Final = "/etc/containers/registries.conf"
+# slurmd drains the node for every other code.
+GOES_ON: Final = 0
+DRAINS: Final = 1
+
+
+class Refused(MoorageError):
+    """The job cannot be served here."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        super().__init__(str(findings[0]))
+        self.findings = findings
+
+
+@dataclass
+class Known:
+    """What is known so far, and decides what a failure leads to."""
+
+    config: Config = field(default_factory=Config)
+    shim: bool = False
+    job: Job | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that was found out and decided before anything is made."""
+
+    job: Job
+    spec: Spec
+    config: Config
+    around: Surroundings
+    uplink: uplink.Choice
+    granted: Mapping[str, list[subids.Range]]
+
+    @property
+    def tools(self) -> podman.Tools:
+        runtime = programs.runtime(self.around.programs)
+        if runtime is None:
+            raise MoorageError("there is no container runtime, though the checks found no fault")
+        return podman.Tools(
+            podman=self.around.programs["podman"].path,
+            runtime=runtime.path,
+            driver=self.uplink.driver,
+            registries=Node().text(REGISTRIES) or None,
+        )
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the job may know."""
+        return {
+            "job": self.job.id,
+            "restart": self.job.restart,
+            "node": self.job.node,
+            "spec": self.spec.as_dict(),
+            "uplink": self.uplink.driver,
+            "uplink_reason": self.uplink.reason,
+            "podman": str(self.tools.podman),
+            "runtime": str(self.tools.runtime),
+            "srun": str(self.around.srun or ""),
+            "versions": self.around.versions,
+            "subuids": [[one.start, one.count] for one in self.granted["uid"]],
+            "subgids": [[one.start, one.count] for one in self.granted["gid"]],
+            "wait": {name: getattr(self.config.wait, name) for name in WAITS},
+        }
+
+
+def main() -> None:
+    os.umask(0o022)
+    sys.exit(prolog(os.environ))
+
+
+def prolog(environ: Mapping[str, str]) -> int:
+    """Prepare the node for the job, or leave word why not. What becomes of the node is decided here and only here."""
+    known = Known()
+    try:
+        with remembered() as facts:
+            prepare(known, facts, environ)
+    except Refused as refused:
+        found = refused.findings
+    except Exception as error:
+        found = [unforeseen(error)]
+    else:
+        return GOES_ON
+    _leave_word(known.job, found)
+    return exit_code(found, known)
+
+
+def exit_code(findings: Iterable[Finding], known: Known) -> int:
+    """A user's fault never drains the node, and a fault of the node's only if the site wants it.
+
+    But until the shim is known to be there, nothing would keep the job's script from running without what it asked for.
+    """
+    drains = known.config.node_fault == "drain" and any(found.fault == "node" for found in findings)
+    return DRAINS if drains or not known.shim else GOES_ON
+
+
+def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
+    """Make all that the job needs on this node; on failure nothing of it is left."""
+    wrong = _configure(known, facts)
+    around = checks.look_around(known.config, facts, environ)
+    _demand(checks.shim_checks(around))
+    known.shim = True
+    job = known.job = Job.from_hook(environ)
+    spec = _spec(environ)
+    if not spec.enabled:
+        return
+    _demand(wrong)
+    _demand(checks.node_checks(known.config, around, facts))
+    granted = subids.granted(job.user)
+    _demand(checks.user_checks(job, granted))
+    _carry_out(Plan(job, spec, known.config, around, _uplink(spec, known.config, around), granted))
+
+
+def _carry_out(plan: Plan) -> None:
+    with _undone_on_failure(plan.job, plan.config):
+        _make(plan)
+    what = f"prepared with {plan.config.scratch.kind} scratch and {plan.uplink.driver} ({plan.uplink.reason})"
+    journal.log(what, phase=PHASE, job=plan.job, uplink=plan.uplink.driver)
+
+
+def unforeseen(error: Exception) -> Finding:
+    match error:
+        case UserError():
+            return Finding("node", error.what, error.remedy)
+        case MoorageError():
+            return Finding("node", str(error), "tell the administrator of this node")
+        case _:
+            return Finding("node", f"{type(error).__name__}: {error}", "tell the administrator of this node")
+
+
+def _configure(known: Known, facts: Facts) -> list[Finding]:
+    """What is wrong with the configuration; the shim is looked for all the same."""
+    try:
+        known.config = configuration.load(facts=facts)
+    except UserError as error:
+        return [Finding("configuration", error.what, error.remedy)]
+    return []
+
+
+def _spec(environ: Mapping[str, str]) -> Spec:
+    try:
+        return parse(environ.get(HOOK, "0"))
+    except UsageError as error:
+        raise Refused([Finding("spec", error.what, error.remedy, "user")]) from error
+
+
+def _demand(findings: Iterable[Finding]) -> None:
+    if found := list(findings):
+        raise Refused(found)
+
+
+def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
+    try:
+        return uplink.choose(around.offer, config.uplink, spec.uplink)
+    except UserError as error:
+        raise Refused([Finding("uplink", error.what, error.remedy, "user")]) from error
+
+
+@contextmanager
+def _undone_on_failure(job: Job, config: Config) -> Iterator[None]:
+    """Also what an earlier life of the job left behind, which was requeued or whose node lost its power."""
+    if job.run.exists() or job.state.exists():
+        _clear(job, config)
+    try:
+        yield
+    except BaseException:
+        _clear(job, config)
+        raise
+
+
+def _clear(job: Job, config: Config) -> None:
+    # Only here: most jobs need it in their Epilog alone.
+    from moorage.clearance import clear
+
+    for leftover in clear(job.id, Deadline(config.epilog_limit)):
+        journal.log(f"left behind: {leftover}", phase=PHASE, job=job, priority=journal.WARNING)
+
+
+def _make(plan: Plan) -> None:
+    job, config = plan.job, plan.config
+    with lock.locked(job.id, config.wait.lock) as held:
+        State.begin(job, Limits.of(config), scratch.plan(job, config.scratch)).save()
+        rundir.prepare()
+        rundir.make(job, config.run)
+        scratch.make(job, config.scratch)
+        for name, (text, mode) in podman.files(job, plan.tools).items():
+            files.create(job.run / name, text, mode)
+        files.create(job.description, json.dumps(plan.description))
+        # The warden takes it; until then the state names this process as the job's owner.
+        held.release()
+        run(["systemctl", "start", systemd.warden_unit(job.id)], limit=config.wait.warden)
+
+
+def _leave_word(job: Job | None, findings: list[Finding]) -> None:
+    for found in findings:
+        journal.log(str(found), phase=PHASE, job=job, priority=journal.ERROR, check=found.check, fault=found.fault)
+    if job:
+        try:
+            rundir.prepare()
+            rundir.refuse(job, str(findings[0]))
+        except (OSError, MoorageError) as error:
+            # Without a run directory `moorage run` fails the job as well, only with fewer words.
+            journal.log(f"could not leave word for the job: {error}", phase=PHASE, job=job, priority=journal.ERROR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A job's run directory: root's, with one part that is the user's, or with nothing but a refusal."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from moorage import config, files, job, mounts
+from moorage.errors import MoorageError
+
+
+def make(of: job.Job, limits: config.Run) -> None:
+    """A tmpfs of its own, so that its owner can fill no other; undone by the removal of the job."""
+    _directory(of.run, 0o711)
+    mounts.mount_tmpfs(
+        of.run, size=limits.size, inodes=limits.inodes, uid=0, gid=0, mode=0o711, flags=mounts.NOSUID | mounts.NODEV
+    )
+    for name in ("etc", "bin"):
+        _directory(of.run / name, 0o755)
+    for place in (of.user_run, of.scratch):
+        _directory(place, 0o700)
+    os.chown(of.user_run, of.uid, of.gid, follow_symlinks=False)
+
+
+def refuse(of: job.Job, line: str) -> None:
+    """Leave word for the job, which will fail with it."""
+    if not of.run.is_dir():
+        _directory(of.run, 0o711)
+    files.replace(of.refusal, printable(line) + "\n", 0o644)
+
+
+def prepare() -> None:
+    """The directory of all run directories; a MoorageError unless it is root's."""
+    job.RUN.mkdir(mode=0o755, exist_ok=True)
+    status = job.RUN.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise MoorageError(f"{job.RUN} is not a directory that only root can write: remove it")
+    if stat.S_IMODE(status.st_mode) != 0o755:
+        job.RUN.chmod(0o755)
+
+
+def printable(text: str) -> str:
+    """One line that a terminal shows as it is."""
+    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+
+
+def _directory(path: Path, mode: int) -> None:
+    path.mkdir(mode=0o700)
+    # Whatever the umask was.
+    path.chmod(mode)

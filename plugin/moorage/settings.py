@@ -1,0 +1,89 @@
+"""The kinds of values that a configuration can hold: each reads what YAML gives and refuses the rest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+# Raises a ValueError that says what would have been right.
+Reader = Callable[[Any], Any]
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+_UNITS: Final = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1 << 40}
+_SIZE: Final = re.compile(r"([0-9]{1,15})([KMGT]?)")
+_PATH: Final = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)+")
+
+
+def size(least: int, most: int) -> Reader:
+    """Bytes; K, M, G and T are powers of 1024, as Slurm has them."""
+
+    def read(value: object) -> int:
+        match = _SIZE.fullmatch(str(value)) if isinstance(value, (str, int)) else None
+        number = int(match[1]) * _UNITS[match[2]] if match else -1
+        if not least <= number <= most:
+            raise ValueError(f"a size from {shown_size(least)} to {shown_size(most)}, such as {shown_size(least)}")
+        return number
+
+    return read
+
+
+def shown_size(number: int) -> str:
+    """The size in its largest whole unit."""
+    whole = [unit for unit, worth in _UNITS.items() if number % worth == 0 and number >= worth]
+    unit = whole[-1] if whole else ""
+    return f"{number // _UNITS[unit]}{unit}"
+
+
+def count(least: int, most: int) -> Reader:
+    def read(value: object) -> int:
+        # To Python, true is a number.
+        if type(value) is not int or not least <= value <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return value
+
+    return read
+
+
+def seconds(least: float = 1, most: float = 3600) -> Reader:
+    def read(value: object) -> float:
+        if type(value) not in (int, float) or not least <= float(str(value)) <= most:
+            raise ValueError(f"seconds, from {least:g} to {most:g}")
+        return float(str(value))
+
+    return read
+
+
+def choice(*known: str) -> Reader:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in known:
+            raise ValueError(f"one of {', '.join(known)}")
+        return value
+
+    return read
+
+
+def choices(*known: str) -> Reader:
+    """A list of some of these, each at most once."""
+
+    def read(value: object) -> tuple[str, ...]:
+        given = value if isinstance(value, list) else []
+        if not given or any(one not in known for one in given) or len(set(given)) < len(given):
+            raise ValueError(f"a list of one or more of {', '.join(known)}, each once")
+        return tuple(given)
+
+    return read
+
+
+def absolute_path() -> Reader:
+    """Plain enough to stand in a unit file, a mount table and a list of arguments."""
+
+    def read(value: object) -> Path:
+        if not isinstance(value, str) or not _PATH.fullmatch(value):
+            raise ValueError("an absolute path of letters, digits and _ . + -, without .. or a / at its end")
+        return Path(value)
+
+    return read

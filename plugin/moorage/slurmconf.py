@@ -1,0 +1,96 @@
+"""This node's slurm.conf, read as text: a hook that asked slurmctld could make it wait for itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Final
+
+from moorage.finding import Finding
+
+PLACE: Final = Path("/etc/slurm/slurm.conf")
+DEEPEST_INCLUDE: Final = 8
+MOST_BYTES: Final = 16 << 20
+# What must be among the values, and what Slurm takes where there is none (since 22.05).
+WANTED: Final = {
+    "ProctrackType": ("proctrack/cgroup", "proctrack/cgroup"),
+    "TaskPlugin": ("task/cgroup", "task/none"),
+}
+NAME: Final = "moorage"
+HOOK: Final = f"50-{NAME}"
+# What is looked for; with the thousands of nodes and partitions of a large site the rest is long.
+KEYS: Final = frozenset({"epilog", "plugstackconfig", "proctracktype", "prolog", "taskplugin"})
+
+_SETTING: Final = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$")
+_INCLUDE: Final = re.compile(r"^\s*include\s+(\S+)\s*$", re.IGNORECASE)
+Settings = Mapping[str, list[str]]
+
+
+def place(environ: Mapping[str, str]) -> Path:
+    """slurmd tells its hooks where it has read its own; without a file server it keeps a copy."""
+    named = Path(environ.get("SLURM_CONF") or PLACE)
+    return named if named.is_absolute() else PLACE
+
+
+def read(path: Path) -> Settings:
+    """The values of each of KEYS, in small letters, in the order of the file and of those that it includes."""
+    found: dict[str, list[str]] = {}
+    for line in _lines(path, path.parent, DEEPEST_INCLUDE):
+        match = _SETTING.match(line)
+        if match and match[1].lower() in KEYS:
+            found.setdefault(match[1].lower(), []).append(match[2].strip('"'))
+    return found
+
+
+def plugstack(path: Path, settings: Settings) -> Path:
+    named = settings.get("plugstackconfig", ["plugstack.conf"])[-1]
+    return path.parent / named
+
+
+def check(path: Path, settings: Settings) -> Iterator[Finding]:
+    if not settings:
+        cause = f"{path} says nothing of prologs and plug-ins"
+        yield Finding("slurm", cause, "see that slurmd's SLURM_CONF names a file that root can read")
+        return
+    for name, (wanted, unless_set) in WANTED.items():
+        value = settings.get(name.lower(), [unless_set])[-1]
+        if wanted not in value.replace(" ", "").split(","):
+            yield Finding("slurm", f"{path} has {name}={value}", f"let {wanted} be in it, and restart slurmd")
+    if not any(_covers(pattern, path.parent) for pattern in settings.get("epilog", [])):
+        cause = f"no Epilog= of {path} runs {HOOK}"
+        yield Finding(
+            "slurm", cause, f"add the line Epilog={path.parent}/epilog.d/*: nothing would be removed otherwise"
+        )
+
+
+def _covers(pattern: str, base: Path) -> bool:
+    """Whether slurmd, given this pattern, would run our hook, by its name or out of a script of the site's."""
+    return any(NAME in path.name or NAME in _text(path) for path in _matches(base / pattern))
+
+
+def _matches(pattern: Path) -> list[Path]:
+    directory = pattern.parent
+    there = directory.iterdir() if directory.is_dir() else ()
+    return [path for path in there if fnmatch(path.name, pattern.name)]
+
+
+def _lines(path: Path, base: Path, depth: int) -> Iterator[str]:
+    if not depth:
+        return
+    # A line that ends in a backslash goes on in the next one.
+    for line in _text(path).replace("\\\n", " ").split("\n"):
+        line = re.sub(r"(?<!\\)#.*", "", line)
+        if include := _INCLUDE.match(line):
+            for one in sorted(_matches(base / include[1])):
+                yield from _lines(one, base, depth - 1)
+        else:
+            yield line
+
+
+def _text(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES).decode(errors="replace")

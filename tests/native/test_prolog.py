@@ -1,0 +1,275 @@
+"""The whole Prolog as slurmd runs it: real mounts, locks and files; the node's programs are fakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+
+import pytest
+
+from moorage import (
+    checks,
+    clearance,
+    command,
+    config,
+    facts,
+    holders,
+    lock,
+    mounts,
+    podman,
+    prolog,
+    rundir,
+    scratch,
+    state,
+)
+from moorage import job as jobs
+from moorage.checks import Surroundings
+from moorage.deadline import Deadline
+from moorage.finding import Finding
+from moorage.job import Job
+from moorage.mooring import Mooring
+from moorage.programs import Program
+from support.fakes import FakeCommand
+
+USER = 54321
+ENVIRON = {
+    "SLURM_JOB_ID": "17",
+    "SLURM_JOB_UID": str(USER),
+    "SLURM_JOB_GID": str(USER + 1),
+    "SLURM_JOB_USER": "nobody-aboard",
+    "SLURMD_NODENAME": "n1",
+    "SPANK_K8S": "cluster=none",
+}
+JOB = Job.from_hook(ENVIRON)
+CONFIG = "scratch:\n  path: {place}/scratch\n  size: 64M\n"
+
+pytestmark = pytest.mark.usefixtures("place")
+
+
+@pytest.fixture
+def place(fresh_namespaces: None, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A node with nothing on it: every place that the Prolog writes to is below this one."""
+    here = Path("/mnt")
+    mounts.mount_tmpfs(here, size=512 << 20, inodes=0, uid=0, gid=0, mode=0o755)
+    (here / "scratch").mkdir(mode=0o700)
+    (here / "moorage.yaml").write_text(CONFIG.format(place=here))
+    for module, name, value in (
+        (jobs, "RUN", here / "run"),
+        (jobs, "STATE", here / "state"),
+        (config, "PLACE", here / "moorage.yaml"),
+        (facts, "PLACE", here / "run" / "facts.json"),
+        # Nobody else's mounts are looked at: those of process 1 are this machine's.
+        (holders, "of", lambda *_: []),
+    ):
+        monkeypatch.setattr(module, name, value)
+    return here
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FakeCommand]:
+    monkeypatch.setattr(command, "PATH", f"{tmp_path}:{command.PATH}")
+    return lambda name, **answer: FakeCommand(tmp_path, name, **answer)
+
+
+@pytest.fixture(autouse=True)
+def node(fake: Callable[..., FakeCommand], monkeypatch: pytest.MonkeyPatch) -> FakeCommand:
+    """Without fault; the checks have tests of their own."""
+    program = {name: Program(Path(f"/usr/bin/{name}"), f"{name} {version}") for name, version in VERSIONS.items()}
+    around = Surroundings(program, None, Path("/usr/bin/srun"), Path("/etc/slurm/slurm.conf"), {}, {})
+    monkeypatch.setattr(checks, "look_around", lambda *_: around)
+    monkeypatch.setattr(checks, "shim_checks", lambda *_: iter(()))
+    monkeypatch.setattr(checks, "node_checks", lambda *_: iter(()))
+    fake("getsubids", stdout=f"0: nobody-aboard {1 << 30} 65536\n")
+    return fake("systemctl")
+
+
+VERSIONS = {"podman": "5.4.2", "crun": "1.21", "pasta": "2025_05_03", "slirp4netns": "1.2.1"}
+
+
+def everything(place: Path) -> list[str]:
+    """All that a job can leave: files, and mounts below the run directories."""
+    files = [path for path in place.rglob("*") if path.name not in ("moorage.yaml", "facts.json", ".moorage-trash")]
+    empty = {place / name for name in ("run", "scratch", "state")}
+    return sorted(
+        [str(path) for path in files if path not in empty] + [str(point) for point in mounts.below(place / "run")]
+    )
+
+
+def refusal() -> str:
+    assert [path.name for path in JOB.run.iterdir()] == ["refusal"]
+    return JOB.refusal.read_text()
+
+
+def run(**changed: str) -> int:
+    return prolog.prolog({**ENVIRON, **changed})
+
+
+def clear() -> None:
+    assert clearance.clear(JOB.id, Deadline(30)) == []
+
+
+def test_a_job_gets_all_it_needs(node: FakeCommand) -> None:
+    assert run() == 0
+    described = json.loads(JOB.description.read_text())
+    assert (described["job"], described["uplink"], described["podman"]) == (17, "pasta", "/usr/bin/podman")
+    assert described["subuids"] == described["subgids"] == [[1 << 30, 65536]]
+    assert described["versions"]["crun"] == "crun 1.21"
+    assert Mooring.load(17).srun == Path("/usr/bin/srun")
+    assert JOB.description.stat().st_mode & 0o777 == 0o644
+    assert {path.name for path in (JOB.run / "etc").iterdir()} == {"containers.conf", "storage.conf", "registries.conf"}
+    assert os.access(JOB.run / "bin" / "podman", os.X_OK)
+    assert JOB.scratch.stat().st_uid == JOB.user_run.stat().st_uid == USER
+    assert JOB.scratch in mounts.below(JOB.run)
+    known = state.load(17)
+    assert known is not None
+    assert (known.job, known.scratch) == (JOB, state.Scratch("loop", "/mnt/scratch/17.img"))
+    assert node.calls == [["start", "moorage-warden@17.service"]]
+    lock.take(17, 0).release()
+
+
+def test_nothing_is_left_once_it_is_cleared(place: Path) -> None:
+    assert run() == 0
+    assert everything(place)
+    clear()
+    assert everything(place) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"SPANK_K8S": "nodes"}, "--k8s: "),
+        ({"SPANK_K8S": "cluster=none,uplink=\x1b[31m"}, "--k8s: "),
+        ({"SPANK_K8S": "x" * 2000}, "--k8s: "),
+        ({"SLURM_JOB_UID": "0"}, "root has no use for --k8s"),
+    ],
+)
+def test_a_users_fault_is_told_to_the_job_alone(place: Path, changed: dict[str, str], words: str) -> None:
+    (place / "moorage.yaml").write_text("node_fault: drain\n")
+    assert run(**changed) == 0
+    assert refusal().startswith(words)
+    assert refusal()[:-1].isprintable()
+    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
+
+
+def test_a_user_without_ids_drains_no_node_however_often_he_tries(
+    place: Path, fake: Callable[..., FakeCommand]
+) -> None:
+    (place / "moorage.yaml").write_text("node_fault: drain\n")
+    fake("getsubids", stderr="Error fetching ranges\n", code=1)
+    for number in range(100, 120):
+        assert run(SLURM_JOB_ID=str(number)) == 0
+        assert "has no subordinate uids" in (place / "run" / str(number) / "refusal").read_text()
+        assert clearance.clear(number, Deadline(30)) == []
+    assert everything(place) == []
+
+
+@pytest.mark.parametrize(("rule", "code"), [("fail", 0), ("drain", 1)])
+def test_a_nodes_fault_is_the_sites_to_judge(
+    place: Path, monkeypatch: pytest.MonkeyPatch, rule: str, code: int
+) -> None:
+    (place / "moorage.yaml").write_text(f"node_fault: {rule}\n")
+    monkeypatch.setattr(
+        checks, "node_checks", lambda *_: iter([Finding("kernel", "the kernel is old", "boot another")])
+    )
+    assert run() == code
+    assert refusal() == "the kernel is old: boot another\n"
+
+
+@pytest.mark.parametrize(
+    "changed", [{}, {"SPANK_K8S": "nonsense"}, {"SPANK_K8S": "0"}, {"SLURM_JOB_UID": "0"}, {"SLURM_JOB_USER": "-"}]
+)
+@pytest.mark.parametrize("text", ["node_fault: fail\n", "nonsense\n"])
+def test_without_the_shim_no_job_gets_through_whatever_else_is_wrong(
+    place: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], text: str
+) -> None:
+    (place / "moorage.yaml").write_text(text)
+    monkeypatch.setattr(checks, "shim_checks", lambda *_: iter([Finding("shim", "no shim", "install it")]))
+    assert run(**changed) == 1
+    assert everything(place) == []
+
+
+def test_nor_does_one_while_the_shim_cannot_be_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "look_around", lambda *_: fail())
+    assert run() == 1
+
+
+def test_a_wrong_configuration_is_named(place: Path) -> None:
+    (place / "moorage.yaml").write_text("scratch:\n  kind: disk\n")
+    assert run() == 0
+    assert refusal().startswith("/mnt/moorage.yaml:2: scratch.kind is 'disk': give one of loop, tmpfs")
+
+
+def test_an_environment_that_is_not_slurmds_makes_nothing(place: Path) -> None:
+    assert run(SLURM_JOB_ID="../../etc") == 0
+    assert everything(place) == []
+
+
+def test_a_job_that_wants_nothing_gets_nothing(place: Path) -> None:
+    assert run(SPANK_K8S="0") == 0
+    assert everything(place) == []
+
+
+def fail() -> NoReturn:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(rundir, "make"), (mounts, "mount_tmpfs"), (mounts, "mount_image"), (scratch, "make"), (podman, "files")],
+)
+def test_whatever_fails_nothing_is_left_but_the_word(
+    place: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
+) -> None:
+    monkeypatch.setattr(module, name, lambda *_, **__: fail())
+    assert run() == 0
+    assert refusal() == "OSError: [Errno 28] No space left on device: tell the administrator of this node\n"
+    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
+
+
+def test_a_warden_that_does_not_start_undoes_all(place: Path, fake: Callable[..., FakeCommand]) -> None:
+    script = fake("systemctl").path
+    script.write_text('#!/bin/sh\n[ "$1" != start ] || { echo Job failed. >&2; exit 1; }\n')
+    assert run() == 0
+    assert "moorage-warden@17.service: exit code 1: Job failed." in refusal()
+    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
+    fake("systemctl")
+    assert run() == 0
+    assert JOB.description.exists()
+    assert not JOB.refusal.exists()
+
+
+@pytest.mark.parametrize(("module", "name"), [(rundir, "make"), (scratch, "make"), (podman, "files")])
+def test_one_that_is_killed_is_cleared_by_the_epilog(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    name: str,
+) -> None:
+    make = getattr(module, name)
+
+    def make_and_die(*arguments: object) -> None:
+        make(*arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(module, name, make_and_die)
+    if not (child := os.fork()):
+        run()
+        os._exit(99)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert everything(place)
+    clear()
+    assert everything(place) == []
+
+
+def test_a_requeued_job_finds_nothing_of_its_earlier_life() -> None:
+    assert run() == 0
+    (JOB.user_run / "old").touch()
+    (JOB.scratch / "old").touch()
+    assert run(SLURM_JOB_RESTART_COUNT="1") == 0
+    assert list(JOB.user_run.iterdir()) == list(JOB.scratch.iterdir()) == []
+    assert json.loads(JOB.description.read_text())["restart"] == 1

@@ -1,0 +1,163 @@
+"""The site's configuration: values, their places, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moorage.config import Config, load, settings
+from moorage.errors import UserError
+from moorage.facts import Facts
+from moorage.settings import GIB, MIB, shown_size
+
+SHIPPED = Path(__file__).parents[2] / "config" / "moorage.yaml"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "moorage.yaml"
+
+
+def test_without_a_file_all_is_default(file: Path) -> None:
+    config = load(file)
+    assert config == Config()
+    assert {config.source(name) for name, _ in config.values()} == {"default"}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "# nothing but a comment\n", "scratch:\n  # size: 1G\nnode_fault: fail\n", "---\n"]
+)
+def test_what_says_nothing_changes_nothing(file: Path, text: str) -> None:
+    file.write_text(text)
+    assert load(file) == Config()
+
+
+def test_values_know_where_they_come_from(file: Path) -> None:
+    file.write_text(
+        "node_fault: drain\n\nscratch:\n  size: 3G\n  path: /local/moorage\n"
+        "uplink: {allowed: [pasta]}\nwait:\n  kill: 2.5\n"
+    )
+    config = load(file)
+    assert (config.node_fault, config.scratch.size, config.scratch.path) == ("drain", 3 * GIB, Path("/local/moorage"))
+    assert (config.uplink.allowed, config.wait.kill) == (("pasta",), 2.5)
+    assert config.scratch.kind == Config().scratch.kind
+    assert [config.source(name) for name in ("node_fault", "scratch.size", "scratch.kind", "uplink.allowed")] == [
+        f"{file}:1",
+        f"{file}:4",
+        "default",
+        f"{file}:6",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("node_faults: fail\n", 1, "there is no setting node_faults: use one of node_fault"),
+        ("\n\nscratch:\n  knd: loop\n", 4, "there is no setting scratch.knd: use one of scratch.path, scratch.kind"),
+        ("scratch: 5\n", 1, "there is no setting scratch"),
+        ("nodes:\n", 1, "there is no setting nodes"),
+        ("scratch:\n  kind: disk\n", 2, "scratch.kind is 'disk': give one of loop, tmpfs, project, directory"),
+        ("scratch:\n  kind: [loop]\n", 2, "give one of loop"),
+        ("scratch:\n  kind:\n", 2, "scratch.kind is empty: give one of loop"),
+        ("scratch:\n  size: 20 G\n", 2, "scratch.size is '20 G': give a size from 64M to 100T"),
+        ("scratch:\n  size: 1M\n", 2, "give a size from 64M"),
+        ("scratch:\n  size: -5\n", 2, "give a size"),
+        ("scratch:\n  size: true\n", 2, "give a size"),
+        ("scratch:\n  size: 1.5G\n", 2, "give a size"),
+        ("scratch:\n  size: 999999999999999T\n", 2, "give a size"),
+        ("scratch:\n  path: local\n", 2, "give an absolute path"),
+        ("scratch:\n  path: /a/../etc\n", 2, "give an absolute path"),
+        ("scratch:\n  path: /a b\n", 2, "give an absolute path"),
+        ("scratch:\n  path: /\n", 2, "give an absolute path"),
+        ("scratch:\n  path: /scratch/.hidden\n", 2, "give an absolute path"),
+        ("run:\n  inodes: 16k\n", 2, "run.inodes is '16k': give a whole number from 1024"),
+        ("run:\n  inodes: true\n", 2, "give a whole number"),
+        ("pids_max: 10\n", 1, "give a whole number from 256"),
+        ("wait:\n  kill: 0\n", 2, "wait.kill is 0: give seconds, from 1 to 3600"),
+        ("wait:\n  kill: soon\n", 2, "give seconds"),
+        ("wait:\n  kill: .nan\n", 2, "give seconds"),
+        ("wait:\n  kill: yes\n", 2, "give seconds"),
+        ("uplink:\n  allowed: pasta\n", 2, "give a list of one or more of pasta, slirp4netns"),
+        ("uplink:\n  allowed: []\n", 2, "give a list"),
+        ("uplink:\n  allowed: [pasta, pasta]\n", 2, "each once"),
+        ("uplink:\n  order: [tun]\n", 2, "give a list"),
+        ("uplink:\n  order: [[pasta]]\n", 2, "no kind of value"),
+        ("node_fault: fail\nnode_fault: drain\n", 2, "node_fault cannot stand here: name each setting once"),
+        ("- a\n", 1, "the file is no section: write settings as NAME: VALUE"),
+        ("just words\n", 1, "the file is no section"),
+        ("[a]: b\n", 1, "this key cannot stand here"),
+        ("a: {b: {c: {d: 1}}}\n", 1, "is no section"),
+        ("node_fault: !!python/object/apply:os.system [reboot]\n", 1, "give one of fail, drain"),
+        ("node_fault: !!binary aGVsbG8=\n", 1, "is no kind of value here"),
+        ("node_fault: 'fail\n", 2, "this is not YAML"),
+        ("\tnode_fault: fail\n", 1, "this is not YAML"),
+        ("a: &a [*a]\n", 1, "no kind of value"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(file: Path, text: str, line: int, words: str) -> None:
+    file.write_text(text)
+    with pytest.raises(UserError) as refused:
+        load(file)
+    assert str(refused.value).startswith(f"{file}:{line}: ")
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_others_can_write_is_refused(file: Path) -> None:
+    file.write_text("node_fault: fail\n")
+    file.chmod(0o666)
+    with pytest.raises(UserError, match="can be written by others"):
+        load(file)
+
+
+def test_a_file_without_end_is_refused(file: Path) -> None:
+    file.write_text("#" * (1 << 19))
+    with pytest.raises(UserError, match="too long"):
+        load(file)
+
+
+def test_a_file_is_parsed_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("scratch:\n  size: 3G\n")
+    facts = Facts()
+    first = load(file, facts)
+    monkeypatch.setattr("moorage.config._parsed", lambda path: pytest.fail("it was parsed again"))
+    assert load(file, facts) == first
+    assert load(file, facts).source("scratch.size") == f"{file}:2"
+
+
+def test_a_changed_file_is_parsed_again(file: Path) -> None:
+    facts = Facts()
+    file.write_text("scratch:\n  size: 3G\n")
+    load(file, facts)
+    file.write_text("scratch:\n  size: 4096M\n")
+    assert load(file, facts).scratch.size == 4 * GIB
+
+
+def test_the_shipped_file_says_what_is_so_anyway() -> None:
+    config = load(SHIPPED)
+    assert config == Config()
+    assert {name for name, _ in config.values() if config.source(name) == "default"} == {"slurm.bin"}
+
+
+def test_every_setting_is_documented() -> None:
+    reference = (SHIPPED.parents[1] / "docs" / "configuration.md").read_text()
+    missing = [name for name in settings() if f"`{name}`" not in reference]
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (0, "0"),
+        (1, "1"),
+        (1023, "1023"),
+        (1024, "1K"),
+        (1536, "1536"),
+        (64 * MIB, "64M"),
+        (20 * GIB, "20G"),
+        (100 << 40, "100T"),
+    ],
+)
+def test_sizes_are_shown_in_their_largest_whole_unit(number: int, words: str) -> None:
+    assert shown_size(number) == words

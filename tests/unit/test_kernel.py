@@ -1,0 +1,173 @@
+"""What a kernel must offer: one broken node per line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moorage import kernel
+from moorage.facts import Facts
+from moorage.node import Node
+
+ROOT = Path(__file__).parents[2]
+RELEASE = "6.12.48+deb13-cloud-amd64"
+SCOPE = "sys/fs/cgroup/system.slice/slurmstepd.scope"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """A node on which everything is right."""
+    root = tmp_path / "node"
+    files = {
+        "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
+        f"{SCOPE}/cgroup.controllers": "cpuset cpu io memory pids\n",
+        "proc/filesystems": "nodev\tsysfs\nnodev\toverlay\n\text4\n",
+        "proc/modules": "overlay 200704 0 - Live 0x0000000000000000\n",
+        f"lib/modules/{RELEASE}/modules.builtin": "kernel/net/bridge/bridge.ko\n",
+        f"lib/modules/{RELEASE}/modules.dep": "kernel/fs/fuse/fuse.ko.xz:\nkernel/net/netfilter/nf_tables.ko: a.ko\n",
+        "sys/module/overlay/refcnt": "0\n",
+        "sys/module/tun/refcnt": "0\n",
+        "sys/module/veth/refcnt": "0\n",
+        "dev/fuse": "",
+        "dev/net/tun": "",
+        "sys/kernel/security/apparmor/profiles": "podman (unconfined)\nlsb_release (enforce)\n",
+        **{f"proc/sys/{name}": f"{least}\n" for name, least in (kernel.NAMESPACES | kernel.LIMITS).items()},
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name in kernel.DEVICES:
+        (root / name[1:]).chmod(0o666)
+    return Node(root)
+
+
+def found(node: Node, release: str = RELEASE) -> list[str]:
+    return [str(finding) for finding in kernel.check(node, release, Facts())]
+
+
+def test_a_good_node(node: Node) -> None:
+    assert found(node) == []
+
+
+@pytest.mark.parametrize("release", ["5.14.0-427.el9.x86_64", "6.1.0", "10.0-rc1"])
+def test_kernels_that_are_new_enough(node: Node, release: str) -> None:
+    (node.root / "lib/modules" / RELEASE).rename(node.root / "lib/modules" / release)
+    assert found(node, release) == []
+
+
+@pytest.mark.parametrize("release", ["5.13.19", "4.18.0-553.el8.x86_64", "unknown"])
+def test_kernels_that_are_too_old(node: Node, release: str) -> None:
+    assert f"the kernel is {release}: 5.14 is the oldest that can do this" in found(node, release)
+
+
+def write(name: str, text: str) -> Callable[[Path], object]:
+    def change(root: Path) -> None:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+    return change
+
+
+def remove(name: str) -> Callable[[Path], object]:
+    return lambda root: (root / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("breakage", "words"),
+    [
+        (
+            remove("sys/fs/cgroup/cgroup.controllers"),
+            "/sys/fs/cgroup is not the unified hierarchy (cgroup v2): boot with",
+        ),
+        (
+            lambda root: (root / SCOPE).rename(root / "elsewhere"),
+            "slurmd has made no slurmstepd.scope: set ProctrackType=",
+        ),
+        (
+            write(f"{SCOPE}/cgroup.controllers", "cpu io\n"),
+            "slurmstepd.scope lacks the controllers cpuset, memory, pids: ",
+        ),
+        (write("proc/filesystems", "nodev\tnooverlay\n"), "the kernel module overlay is not loaded: modprobe overlay"),
+        (
+            write(f"lib/modules/{RELEASE}/modules.builtin", "kernel/net/xbridge.ko\n"),
+            "this kernel has no module bridge: ",
+        ),
+        (write(f"lib/modules/{RELEASE}/modules.dep", "kernel/fuse.ko:\n"), "this kernel has no module nf_tables: "),
+        (remove("dev/fuse"), "/dev/fuse is missing: modprobe fuse"),
+        (remove("dev/net/tun"), "/dev/net/tun is missing: modprobe tun"),
+        (lambda root: (root / "dev/fuse").chmod(0o660), "users may not open /dev/fuse: chmod 666 /dev/fuse"),
+        (write("proc/sys/user/max_user_namespaces", "0\n"), "user.max_user_namespaces is 0: set it to 256 or more"),
+        (write("proc/sys/user/max_net_namespaces", "10\n"), "user.max_net_namespaces is 10: set it to 256 or more"),
+        (
+            write("proc/sys/fs/inotify/max_user_instances", "128\n"),
+            "fs.inotify.max_user_instances is 128: set it to 512",
+        ),
+        (
+            write("proc/sys/fs/inotify/max_user_watches", "8192\n"),
+            "fs.inotify.max_user_watches is 8192: set it to 65536",
+        ),
+        (write("proc/sys/kernel/keys/maxkeys", "200\n"), "kernel.keys.maxkeys is 200: set it to 1000 or more"),
+        (write("proc/sys/kernel/keys/maxbytes", "20000\n"), "kernel.keys.maxbytes is 20000: set it to 100000 or more"),
+        (
+            write("proc/sys/kernel/unprivileged_userns_clone", "0\n"),
+            "kernel.unprivileged_userns_clone is 0: set it to 1",
+        ),
+    ],
+)
+def test_a_bad_node_is_told_in_one_line(node: Node, breakage: Callable[[Path], object], words: str) -> None:
+    breakage(node.root)
+    (line,) = found(node)
+    assert line.startswith(words)
+    assert "\n" not in line
+
+
+def test_a_scope_of_another_name_and_place_is_found(node: Node) -> None:
+    other = node.root / "sys/fs/cgroup/slurm.slice/nodes.slice/n1_slurmstepd.scope"
+    other.parent.mkdir(parents=True)
+    (node.root / SCOPE).rename(other)
+    assert found(node) == []
+
+
+def test_a_kernel_without_modules_has_what_it_has(node: Node) -> None:
+    (node.root / "proc/modules").unlink()
+    (node.root / f"lib/modules/{RELEASE}/modules.dep").unlink()
+    assert found(node) == []
+
+
+@pytest.mark.parametrize(
+    ("restricted", "profiles", "bad"),
+    [
+        ("1", "unconfined (x)\n", True),
+        ("1", "podman (unconfined)\n", False),
+        ("1", "xpodman (x)\n", True),
+        ("0", "", False),
+        ("", "", False),
+    ],
+)
+def test_ubuntus_restriction(node: Node, restricted: str, profiles: str, bad: bool) -> None:
+    write("proc/sys/kernel/apparmor_restrict_unprivileged_userns", restricted)(node.root)
+    write("sys/kernel/security/apparmor/profiles", profiles)(node.root)
+    expected = (
+        ["AppArmor keeps Podman from making user namespaces: load the profile /etc/apparmor.d/podman"] if bad else []
+    )
+    assert [line.partition(", or ")[0] for line in found(node)] == expected
+
+
+def test_the_lists_of_modules_are_read_once(node: Node) -> None:
+    facts = Facts()
+    assert list(kernel.check(node, RELEASE, facts)) == []
+    assert facts.known["modules"]["value"] == ["bridge", "fuse", "nf_tables"]
+
+
+def test_what_we_ship_is_enough() -> None:
+    shipped = dict(
+        line.replace(" ", "").lstrip("-").split("=")
+        for line in (ROOT / kernel.SYSCTL_FILE).read_text().splitlines()
+        if line and not line.startswith("#")
+    )
+    for name, least in (kernel.NAMESPACES | kernel.LIMITS).items():
+        assert int(shipped[name.replace("/", ".")]) >= least
+    modules = (ROOT / kernel.MODULES_FILE).read_text().split()
+    assert set(modules) > {*kernel.AVAILABLE, *kernel.LOADED, "loop"}

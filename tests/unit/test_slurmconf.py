@@ -1,0 +1,138 @@
+"""slurm.conf as text, and what in it keeps jobs from being served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moorage import slurmconf
+from moorage.slurmconf import place, read
+
+GOOD = """\
+ClusterName=moorage # a comment
+proctracktype = proctrack/cgroup
+TaskPlugin=task/cgroup,task/affinity
+Prolog=/etc/slurm/prolog.d/*
+Epilog={here}/epilog.d/*
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    slurm = tmp_path / "slurm"
+    (slurm / "epilog.d").mkdir(parents=True)
+    for name in ("20-site", "50-moorage"):
+        (slurm / "epilog.d" / name).touch(mode=0o755)
+    return slurm
+
+
+def written(here: Path, text: str, name: str = "slurm.conf") -> Path:
+    (here / name).write_text(text.replace("{here}", str(here)))
+    return here / name
+
+
+def found(file: Path) -> list[str]:
+    return [str(finding) for finding in slurmconf.check(file, read(file))]
+
+
+def test_a_good_one(here: Path) -> None:
+    file = written(here, GOOD)
+    assert found(file) == []
+    assert read(file)["taskplugin"] == ["task/cgroup,task/affinity"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Include more.conf\n",
+        "include {here}/more.conf\n",
+        "  INCLUDE more.c*\n",
+    ],
+)
+def test_includes_are_read(here: Path, text: str) -> None:
+    written(here, GOOD, "more.conf")
+    assert found(written(here, text)) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("proctracktype = proctrack/cgroup", ""),
+        ("TaskPlugin=task/cgroup,task/affinity", "TaskPlugin=task/affinity, \\\n task/cgroup"),
+        ("TaskPlugin=task/cgroup,task/affinity", 'TaskPlugin="task/cgroup"'),
+        ("TaskPlugin=task/cgroup,task/affinity", "TaskPlugin=task/none\nTaskPlugin=task/cgroup"),
+        ("Epilog={here}/epilog.d/*", "Epilog=/usr/local/bin/epilog\nEpilog={here}/epilog.d/*"),
+        ("Epilog={here}/epilog.d/*", "Epilog=epilog.d/*"),
+        ("Epilog={here}/epilog.d/*", "EPILOG={here}/epilog.d/50-moorage"),
+    ],
+)
+def test_other_ways_to_say_it(here: Path, old: str, new: str) -> None:
+    assert found(written(here, GOOD.replace(old, new))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            "proctrack/cgroup",
+            "proctrack/linuxproc",
+            "has ProctrackType=proctrack/linuxproc: let proctrack/cgroup",
+        ),
+        ("TaskPlugin", "#TaskPlugin", "has TaskPlugin=task/none: let task/cgroup be in it"),
+        ("task/cgroup,", "", "has TaskPlugin=task/affinity: let task/cgroup be in it"),
+        ("task/cgroup,", "task/cgroups,", "has TaskPlugin=task/cgroups,task/affinity"),
+        ("Epilog={here}/epilog.d/*", "", "no Epilog= of"),
+        ("Epilog={here}/epilog.d/*", "Epilog={here}/epilog.d/2*", "runs 50-moorage: add the line Epilog="),
+        ("Epilog={here}/epilog.d/*", "Epilog={here}/missing.d/*", "no Epilog= of"),
+        ("Epilog=", "EpilogSlurmctld=", "no Epilog= of"),
+    ],
+)
+def test_bad_ones(here: Path, old: str, new: str, words: str) -> None:
+    (line,) = found(written(here, GOOD.replace(old, new)))
+    assert words in line
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "covered"),
+    [("90-moorage", "", True), ("all", "run-parts /opt/moorage/epilog.d\n", True), ("all", "exit 0\n", False)],
+)
+def test_hooks_by_another_name(here: Path, name: str, text: str, covered: bool) -> None:
+    (here / "epilog.d" / "50-moorage").unlink()
+    (here / "epilog.d" / name).write_text(text)
+    assert bool(found(written(here, GOOD))) is not covered
+
+
+def test_one_that_cannot_be_read(here: Path) -> None:
+    (line,) = found(here / "missing.conf")
+    assert line.endswith("see that slurmd's SLURM_CONF names a file that root can read")
+
+
+def test_one_that_includes_itself_ends(here: Path) -> None:
+    assert found(written(here, "Include slurm.conf\n" + GOOD)) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({}, "/etc/slurm/slurm.conf"),
+        ({"SLURM_CONF": ""}, "/etc/slurm/slurm.conf"),
+        ({"SLURM_CONF": "relative.conf"}, "/etc/slurm/slurm.conf"),
+        ({"SLURM_CONF": "/run/slurm/conf/slurm.conf"}, "/run/slurm/conf/slurm.conf"),
+    ],
+)
+def test_its_place(environ: dict[str, str], path: str) -> None:
+    assert place(environ) == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("", "plugstack.conf"),
+        ("PlugStackConfig=/opt/plugstack.conf\n", "/opt/plugstack.conf"),
+        ("PlugStackConfig=other\n", "other"),
+    ],
+)
+def test_the_place_of_plugstack(here: Path, text: str, path: str) -> None:
+    file = written(here, text)
+    assert slurmconf.plugstack(file, read(file)) == here / path
