@@ -18,7 +18,6 @@ from moorage import (
     command,
     config,
     facts,
-    holders,
     lock,
     mounts,
     podman,
@@ -64,7 +63,7 @@ def place(fresh_namespaces: None, monkeypatch: pytest.MonkeyPatch) -> Path:
         (config, "PLACE", here / "moorage.yaml"),
         (facts, "PLACE", here / "run" / "facts.json"),
         # Nobody else's mounts are looked at: those of process 1 are this machine's.
-        (holders, "of", lambda *_: []),
+        (clearance, "read", lambda *_: ""),
     ):
         monkeypatch.setattr(module, name, value)
     return here

@@ -93,7 +93,7 @@ class Manager:
     def start(self) -> None:
         self.pid = os.fork()
         if self.pid == 0:
-            self._become_warden()
+            self.become_warden()
         while "READY=1" not in self._news():
             pass
 
@@ -119,7 +119,7 @@ class Manager:
             self.kept = self.kept or list(numbers)
         return text.decode().splitlines()
 
-    def _become_warden(self) -> NoReturn:
+    def become_warden(self) -> NoReturn:
         try:
             os.environ["NOTIFY_SOCKET"] = str(self.address)
             if self.kept:

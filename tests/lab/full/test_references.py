@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from support.figures import Figures
 from virtual import baseline, builds
 from virtual.cache import CACHE

@@ -10,7 +10,8 @@ stamp() { printf "@%s %s\n" "$EPOCHREALTIME" "$*"; }
 
 export XDG_RUNTIME_DIR=/run/user/$UID
 export DBUS_SESSION_BUS_ADDRESS=unix:path=$XDG_RUNTIME_DIR/bus
-export PATH=$(dirname "$archive"):$PATH
+payload=$(dirname "$archive")
+export PATH=$payload:$PATH
 export KIND_EXPERIMENTAL_PROVIDER=podman
 export KUBECONFIG=$HOME/reference.kubeconfig
 
@@ -27,6 +28,7 @@ kind create cluster --image "$image" --config "$config" --wait 0 2>&1 | while re
     esac
 done
 stamp "phase waiting until ready"
-python3 "$(dirname "$0")/await_ready.py" "$KUBECONFIG"
+# Slurm runs a copy of this script, in a directory of its own.
+python3 "$HOME/reference/await_ready.py" "$KUBECONFIG"
 stamp "phase ready"
 sleep infinity

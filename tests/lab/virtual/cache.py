@@ -18,7 +18,7 @@ Input = str | bytes | Path
 def cached(name: str, inputs: Iterable[Input], build: Callable[[Path], None], *, renew: bool = False) -> Path:
     """The directory that `build` fills, made when these inputs have not been seen before, or when told to `renew` it.
 
-    An interrupted build leaves only a `.part`, which the next try throws away; a failed renewal leaves the old one.
+    An interrupted build leaves only a `.part`, which the next build throws away; a failed renewal leaves the old one.
     """
     place = CACHE / f"{name}-{digest(inputs)[:16]}"
     if place.exists() and not renew:
@@ -26,9 +26,10 @@ def cached(name: str, inputs: Iterable[Input], build: Callable[[Path], None], *,
     with locked(name):
         if place.exists() and not renew:
             return place
+        for abandoned in CACHE.glob(f"{name}-{'[0-9a-f]' * 16}.part"):
+            shutil.rmtree(abandoned)
         part = place.with_name(place.name + ".part")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+        part.mkdir()
         build(part)
         shutil.rmtree(place, ignore_errors=True)
         part.rename(place)

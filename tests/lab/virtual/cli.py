@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ SYNC_TARGET = "/opt/moorage/python"
 
 def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser().parse_args(argv)
+    # Asked to end, it ends its guests first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with reported("lab"):
         sys.exit(arguments.action(arguments))
 

@@ -28,28 +28,14 @@ PODMAN = (
 )  # fmt: skip
 # What the product needs on a node, and what its C part is built with.
 PYTHON = (
-    "python3",
-    "python3-apt",
-    "python3-psutil",
-    "python3-pyroute2",
-    "python3-systemd",
-    "python3-venv",
-    "python3-yaml",
-)
+    "python3", "python3-apt", "python3-psutil", "python3-pyroute2", "python3-systemd", "python3-venv", "python3-yaml",
+)  # fmt: skip
 BUILD = ("gcc", "libc6-dev", "libslurm-dev", "make")
 PACKAGES = SYSTEM + SLURM + PODMAN + PYTHON + BUILD
 SHOWN = (
-    "slurmd",
-    "podman",
-    "crun",
-    "runc",
-    "passt",
-    "slirp4netns",
-    "netavark",
-    "systemd",
-    "python3",
+    "slurmd", "podman", "crun", "runc", "passt", "slirp4netns", "netavark", "systemd", "python3",
     "linux-image-cloud-amd64",
-)
+)  # fmt: skip
 
 LEFT_OUT = ("/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*")
 FILES = Path(__file__).resolve().parent.parent / "guest"
@@ -109,7 +95,7 @@ def configured(packages: Path) -> Path:
             for name in ("kernel", "initrd", "key"):
                 shutil.move(place / "tree/boot" / name, place / name)
 
-    return cached("guest-node", (packages.name, (packages / "versions.json").read_bytes(), FILES), build)
+    return cached("guest-node", (packages.name, packages / "tree/var/lib/dpkg/status", FILES), build)
 
 
 def root_image(node: Path) -> Path:

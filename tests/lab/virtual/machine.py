@@ -86,6 +86,8 @@ class Machine:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        # From here on it is known by its number and start time; this object need not wonder how it ends.
+        process.returncode = 0
         return Process.of(process.pid)
 
     def pause(self) -> None:

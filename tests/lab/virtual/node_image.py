@@ -13,7 +13,7 @@ from moorage.errors import MoorageError
 
 from . import oci
 from .binaries import Binaries
-from .cache import cached
+from .cache import Input, cached
 from .content_store import import_images
 from .inner_images import NODE_FILES, Bakery, node_images
 from .node_root import copy, node_root, programs
@@ -35,7 +35,8 @@ SETTINGS = {
 def node_image(name: str, version: str, binaries: Binaries, kind_files: Path) -> Path:
     """The archive of the node image, as `docker save` would write it."""
     trees = [node_root().parent.name, programs().parent.name, binaries.place.name]
-    inputs = (name, version, *trees, kind_files, NODE_FILES, *(Path(__file__).with_name(source) for source in SOURCES))
+    sources = (Path(__file__).with_name(source) for source in SOURCES)
+    inputs: tuple[Input, ...] = (name, version, *trees, kind_files, NODE_FILES, *sources)
 
     def build(place: Path) -> None:
         work = place / "work"
@@ -82,7 +83,7 @@ def node_layer(work: Path, binaries: Binaries, kind_files: Path, version: str) -
 
 
 def fill_store(work: Path, root: Path, binaries: Binaries, version: str, pause: str) -> None:
-    wanted = [root / "usr/bin/kubeadm", "config", "images", "list", "--kubernetes-version", version]
+    wanted: list[str | Path] = [root / "usr/bin/kubeadm", "config", "images", "list", "--kubernetes-version", version]
     (work / "inner").mkdir()
     images = node_images(Bakery(work / "inner", binaries), run(wanted).stdout.split(), pause)
     oci.write_oci_archive(work / "inner.tar", images)

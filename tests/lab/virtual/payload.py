@@ -8,7 +8,7 @@ from pathlib import Path
 
 from . import oci
 from .binaries import VERSION, Binaries, binaries
-from .cache import cached
+from .cache import Input, cached
 from .inner_images import Bakery, test_images
 from .node_image import SOURCES, node_image
 from .node_root import copy, programs
@@ -36,7 +36,7 @@ def payload() -> Payload:
     archive = node_image(IMAGE, VERSION, built, built.kind_files)
     images = small_images(built)
     files = [archive, built.path("kind"), CONFIGURATION, *sorted(images.glob("*.tar")), *sorted(MANIFESTS.iterdir())]
-    inputs = (archive.parent.name, images.name, CONFIGURATION, MANIFESTS, Path(__file__))
+    inputs: tuple[Input, ...] = (archive.parent.name, images.name, CONFIGURATION, MANIFESTS, Path(__file__))
 
     def build(place: Path) -> None:
         with phase("making the payload disk"):
@@ -52,7 +52,7 @@ def payload() -> Payload:
 
 def small_images(built: Binaries) -> Path:
     """A directory of archives with an image each, for what tests bring into a cluster."""
-    inputs = (programs().parent.name, *(Path(__file__).with_name(source) for source in SOURCES))
+    inputs: tuple[Input, ...] = (programs().parent.name, *(Path(__file__).with_name(source) for source in SOURCES))
 
     def build(place: Path) -> None:
         work = place / "work"
