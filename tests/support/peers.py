@@ -29,6 +29,8 @@ class Peer:
         os.close(calls)
         os.close(answers)
         self._collected = False
+        # It is that user's from here on.
+        assert self.result() == uid
         if cgroup:
             self.move(cgroup)
 
@@ -85,6 +87,7 @@ def _serve(calls: int, answers: int, uid: int) -> NoReturn:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
+        _send(answers, (False, os.getuid()))
         while True:
             function, words = _receive(calls)
             try:

@@ -1,0 +1,188 @@
+"""The end of a job on this node: all that is its own is removed, in an order in which nothing can come back.
+
+Everything here can be done twice, and for a job of which nothing but the number is known. What is still there at the
+end is named, with whose it is: only what root made, and no user holds, is held against the node.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from moorage import cgroup, delegation, journal, lock, mounts, scratch, state, systemd, trash
+from moorage.beneath import opened
+from moorage.command import run
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError
+from moorage.job import run_directory, state_file
+from moorage.lock import Lock
+from moorage.process import name, read
+from moorage.removal import remove
+from moorage.state import State
+
+# What each step may take of the whole limit.
+STOPPING: Final = 20.0
+LOCKING: Final = 20.0
+UNMOUNTING: Final = 20.0
+REMOVING: Final = 5.0
+TIDYING: Final = 2.0
+
+PHASE: Final = "epilog"
+FUSE: Final = Path("/sys/fs/fuse/connections")
+
+
+@dataclass(frozen=True)
+class Leftover:
+    what: str
+    name: str
+    cause: str
+    ours: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.name} is left: {self.cause}"
+
+
+def clear(job: int, deadline: Deadline) -> list[Leftover]:
+    """End and remove all that this job has on this node; what is left of it."""
+    if not any(place.exists() for place in (lock.lock_file(job), state_file(job), run_directory(job))):
+        return []
+    unit = systemd.warden_unit(job)
+    try:
+        systemd.stop(unit, deadline.within(STOPPING).left)
+    except MoorageError as error:
+        return [Leftover("unit", unit, str(error))]
+    try:
+        with lock.locked(job, deadline.within(LOCKING).left) as held:
+            return clear_held(job, held, deadline)
+    except lock.Busy as busy:
+        return [Leftover("lock", str(lock.lock_file(job)), str(busy))]
+
+
+def clear_held(job: int, held: Lock, deadline: Deadline) -> list[Leftover]:
+    """The same where the job's lock is held, and therefore no warden lives."""
+    try:
+        known = state.load(job)
+    except MoorageError as error:
+        return [*_Clearance(job, None, deadline).result(), Leftover("state", str(state_file(job)), str(error))]
+    left = _Clearance(job, known, deadline).result()
+    if not left:
+        state.forget(job)
+        held.remove()
+    return left
+
+
+class _Clearance:
+    def __init__(self, job: int, known: State | None, deadline: Deadline) -> None:
+        self.job = job
+        self.known = known
+        self.deadline = deadline
+        self.run = run_directory(job)
+        # What Slurm has made for the job, or for its step of ours.
+        self.cgroups: Path | None = None
+        self.causes: dict[Path, str] = {}
+
+    def result(self) -> list[Leftover]:
+        """Do it all, whatever becomes of each part, and see what is still there."""
+        for mount in mounts.table():
+            if mount.point.is_relative_to(self.run):
+                self._attempt(mount.point, partial(_wake, mount))
+        self._attempt(state_file(self.job), self._end_cgroups)
+        self._attempt(self.run, self._unmount)
+        self._discard_scratch()
+        self._attempt(self.run, self._remove_run_directory)
+        return [*self._still_there()]
+
+    def _attempt(self, place: Path, act: Callable[[], object]) -> None:
+        """An error nobody foresaw must not keep the other parts from being done either."""
+        try:
+            act()
+        except Exception as error:
+            self._blame(place, error)
+
+    def _blame(self, place: Path, error: Exception) -> None:
+        expected = isinstance(error, (OSError, MoorageError))
+        self.causes[place] = str(error) if expected else repr(error)
+        journal.log(f"{place}: {self.causes[place]}", phase=PHASE, job=self.job, priority=journal.WARNING)
+
+    def _end_cgroups(self) -> None:
+        """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
+        known = self.known
+        if known is None or known.tree is None or not known.this_boot:
+            return
+        leaf = cgroup.leaf(f"/{known.tree.parent.relative_to(cgroup.ROOT)}", known.job.names)
+        # An Epilog can run as a part of the job (PrologFlags=RunInJob): Slurm is not done then with the other steps.
+        self.cgroups = top = leaf.step if os.getpid() in cgroup.processes(leaf.job) else leaf.job
+        # The rest of the time is for the rest.
+        patience = self.deadline.within(min(known.limits.kill_wait, self.deadline.left / 2))
+        self._attempt(top, lambda: delegation.ended(known, patience))
+        # Slurm removes each of its directories only once, and by then ours was still in there.
+        self._attempt(top, lambda: cgroup.remove(top))
+
+    def _unmount(self) -> None:
+        """Lazily and at the top: it takes along what is mounted below, and no name below is ever looked at.
+
+        In a process of its own, for the last user of a file system waits until all is written to the disk.
+        """
+        while mounts.holding(self.run, mounts.table()).point == self.run:
+            run(["umount", "--lazy", self.run], limit=self.deadline.within(UNMOUNTING).left)
+
+    def _discard_scratch(self) -> None:
+        record = self.known.scratch if self.known else None
+        if record and record.source:
+            source = Path(record.source)
+            self._attempt(source, lambda: self._into_trash(source, record))
+
+    def _into_trash(self, source: Path, record: state.Scratch) -> None:
+        entry = trash.take(source)
+        if entry and trash.discard(source.parent, entry, self.deadline.within(REMOVING)):
+            systemd.start_aside(trash.UNIT, self.deadline.left)
+        else:
+            # Until its content is gone, its bounds stay.
+            scratch.release(record)
+
+    def _remove_run_directory(self) -> None:
+        """What is in it by now, if anything, is a refusal of root's: there is always time for that.
+
+        With the directory the kernel also detaches what other mount namespaces still have mounted on it (seen on 6.18).
+        """
+        with opened(self.run.parent) as parent:
+            for name, reason in remove(parent, self.run.name, Deadline(TIDYING)).items():
+                raise MoorageError(f"{name}: {reason}")
+
+    def _still_there(self) -> Iterator[Leftover]:
+        # slurmd may run in a mount namespace of its own.
+        for point in mounts.below(self.run, mounts.table() + mounts.table(read(1, "mountinfo"))):
+            yield self._left("mount", point)
+        if os.path.lexists(self.run):
+            yield self._left("run directory", self.run)
+        if self.known and self.known.scratch and self.known.scratch.source:
+            source = Path(self.known.scratch.source)
+            if os.path.lexists(source):
+                yield self._left("scratch", source)
+        if self.cgroups and self.cgroups.exists():
+            yield from self._cgroups_still_there(self.cgroups)
+        elif cause := self.causes.get(state_file(self.job)):
+            yield Leftover("state", str(state_file(self.job)), cause)
+
+    def _cgroups_still_there(self, top: Path) -> Iterator[Leftover]:
+        pids = cgroup.processes(top)
+        for pid in pids:
+            yield Leftover("process", f"{pid} ({name(pid)})", f"it is in {top} and does not end", ours=False)
+        if not pids:
+            yield self._left("cgroup", top)
+
+    def _left(self, what: str, place: Path) -> Leftover:
+        return Leftover(what, str(place), self.causes.get(place, "it came back"))
+
+
+def _wake(mount: mounts.Mount) -> None:
+    """End the connection of a FUSE mount, so that whoever waits for its server can die."""
+    if mount.kind.startswith("fuse"):
+        major, minor = map(int, mount.device.split(":"))
+        with suppress(FileNotFoundError):
+            cgroup.put(FUSE / str(major << 20 | minor) / "abort", 1)

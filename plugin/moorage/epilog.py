@@ -1,0 +1,55 @@
+"""The Epilog: whatever became of a job, nothing of it stays on this node."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from moorage import journal, state
+from moorage.clearance import PHASE, Leftover, clear
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError, reported
+from moorage.job import job_number
+from moorage.sweep import sweep
+
+# For a job without a state, which would say.
+LIMIT: Final = 60.0
+OTHERS: Final = 5.0
+
+
+def main() -> NoReturn:
+    with reported("moorage-epilog"):
+        job = job_number(os.environ)
+        deadline = Deadline(_limit(job))
+        left = clear(job, deadline)
+        for one in left:
+            _report(job, one)
+        # What another Epilog had to leave, because a process did not die, can go by now.
+        for found in sweep(deadline.within(OTHERS), act=True, besides=job):
+            if found.touched:
+                journal.log(str(found), phase=PHASE, job=found.job)
+        sys.exit(exit_code(left))
+
+
+def exit_code(left: Sequence[Leftover]) -> int:
+    """Slurm drains a node for anything but 0, and no user may have a node drained."""
+    return int(any(one.ours for one in left))
+
+
+def _limit(job: int) -> float:
+    try:
+        known = state.load(job)
+    except MoorageError:
+        return LIMIT
+    return known.limits.epilog if known else LIMIT
+
+
+def _report(job: int, left: Leftover) -> None:
+    journal.log(str(left), phase=PHASE, job=job, priority=journal.ERROR if left.ours else journal.WARNING)
+    print(f"moorage-epilog: job {job}: {left}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The warden's ear: who may connect, for how long, how often at once, and what becomes of the rest."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+from collections.abc import Callable, Container
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from moorage import wire
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError
+
+# All that root's `usage` and two agents with their placeholders need, twice; the rest is dropped.
+MOST_PER_PEER: Final = 8
+BACKLOG: Final = 16
+# From the connection to the request.
+SPEAKING: Final = 5.0
+_CREDENTIALS: Final = struct.Struct("iII")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Who connected, as the kernel noted it at that moment."""
+
+    pid: int
+    uid: int
+
+    @classmethod
+    def of(cls, connection: socket.socket) -> Self:
+        noted = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, uid, _ = _CREDENTIALS.unpack(noted)
+        return cls(pid, uid)
+
+
+class Connection:
+    """One caller, from its connection to its answer."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        stream.setblocking(False)
+        self.stream = stream
+        self.peer = Peer.of(stream)
+        self.asked = False
+        self.wait(SPEAKING, "no request came")
+
+    def wait(self, seconds: float, late: str) -> None:
+        """Keep the caller waiting, at most so long, and then answer with `late`."""
+        self.deadline = Deadline(seconds)
+        self.late = late
+
+    @property
+    def open(self) -> bool:
+        return self.stream.fileno() >= 0
+
+    def answer(self, packet: bytes) -> None:
+        """The first answer is the last; a caller that does not read gets none."""
+        with suppress(OSError):
+            self.stream.send(packet)
+            # With something unread in it, a closed connection is a reset one, and its last answer is lost.
+            self.stream.recv(wire.LONGEST)
+        self.stream.close()
+
+
+class Listener:
+    """Hands each request to `serve`, which answers the connection, or makes it wait."""
+
+    def __init__(
+        self,
+        ear: socket.socket,
+        events: selectors.BaseSelector,
+        admitted: Container[int],
+        serve: Callable[[Connection, str], None],
+    ) -> None:
+        self.ear = ear
+        self.events = events
+        self.admitted = admitted
+        self.serve = serve
+        self.connections: list[Connection] = []
+        ear.setblocking(False)
+        events.register(ear, selectors.EVENT_READ, self._accept)
+
+    @property
+    def patience(self) -> float | None:
+        """How long nothing can become due."""
+        return min((connection.deadline.left for connection in self.connections), default=None)
+
+    def tidy(self) -> None:
+        """Answer those whose time is up, and forget those who are gone."""
+        for connection in self.connections:
+            if connection.open and connection.deadline.passed:
+                self.answer(connection, wire.error(connection.late))
+        self.connections = [connection for connection in self.connections if connection.open]
+
+    def answer(self, connection: Connection, packet: bytes) -> None:
+        if connection.open:
+            self.events.unregister(connection.stream)
+            connection.answer(packet)
+
+    def _accept(self) -> None:
+        try:
+            stream, _ = self.ear.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        connection = Connection(stream)
+        if refusal := self._refusal(connection.peer):
+            connection.answer(wire.error(refusal))
+            return
+        self.connections.append(connection)
+        self.events.register(stream, selectors.EVENT_READ, lambda: self._hear(connection))
+
+    def _refusal(self, peer: Peer) -> str:
+        if peer.uid not in self.admitted:
+            return "this warden answers the owner of its job"
+        same = sum(connection.open and connection.peer.uid == peer.uid for connection in self.connections)
+        return "too many connections at once: wait for the answers" if same >= MOST_PER_PEER else ""
+
+    def _hear(self, connection: Connection) -> None:
+        try:
+            # Descriptors that come along are closed by the kernel, because nobody asks for them here.
+            packet = connection.stream.recv(wire.LONGEST + 1)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            packet = b""
+        try:
+            verb = wire.verb_of(self._only(connection, packet))
+        except MoorageError as refusal:
+            self.answer(connection, wire.error(str(refusal)))
+            return
+        self.serve(connection, verb)
+
+    def _only(self, connection: Connection, packet: bytes) -> bytes:
+        """The packet, if it is the first; one who hangs up while he waits sends an empty one."""
+        if connection.asked:
+            raise MoorageError("one request a connection")
+        connection.asked = True
+        return packet
+
+
+def bound(path: Path, owner: int) -> socket.socket:
+    """A socket in root's directory to which only `owner` and root can connect."""
+    path.unlink(missing_ok=True)
+    ear = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # Until it listens nobody can connect, whatever the umask made of its mode.
+    ear.bind(os.fspath(path))
+    path.chmod(0o600)
+    os.chown(path, owner, -1, follow_symlinks=False)
+    ear.listen(BACKLOG)
+    return ear

@@ -1,0 +1,101 @@
+"""The lock of a job: whoever holds it answers for the job on this node.
+
+The Prolog holds it, then the warden until its unit is stopped, then the Epilog. A lock belongs to an open file and not
+to a process, so systemd, which keeps the warden's descriptor, keeps the lock while a killed warden is started again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError
+from moorage.job import state_file
+
+# flock(2) knows no time limit, and a signal to end it would be the whole process's.
+ASK_AGAIN: Final = 0.02
+
+
+class Busy(MoorageError):
+    """Somebody else answers for the job."""
+
+
+class Lock:
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+
+    def remove(self) -> None:
+        """The last thing of a job to go; whoever waits for it meanwhile will see that, and make a new one."""
+        self.path.unlink(missing_ok=True)
+        self.release()
+
+    def release(self) -> None:
+        """For all who share the open file; once is enough, more does no harm."""
+        if self.descriptor >= 0:
+            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+@contextmanager
+def locked(job: int, limit: float = 0) -> Iterator[Lock]:
+    """Hold the job's lock; Busy if somebody else has it for longer than the limit."""
+    lock = take(job, limit)
+    try:
+        yield lock
+    finally:
+        lock.release()
+
+
+def take(job: int, limit: float) -> Lock:
+    deadline = Deadline(limit)
+    while True:
+        if lock := _attempt(lock_file(job)):
+            return lock
+        if deadline.passed:
+            raise Busy(f"job {job} is held by another process for more than {limit:g} s: see `fuser {lock_file(job)}`")
+        time.sleep(min(ASK_AGAIN, deadline.left))
+
+
+def inherited(job: int, descriptor: int) -> Lock:
+    """The lock that an earlier warden of this job held; a Busy if this descriptor is none."""
+    path = lock_file(job)
+    if not _is(path, descriptor) or not _held(descriptor):
+        raise Busy(f"descriptor {descriptor} does not hold the lock of job {job}")
+    return Lock(path, descriptor)
+
+
+def lock_file(job: int) -> Path:
+    return state_file(job).with_suffix(".lock")
+
+
+def _attempt(path: Path) -> Lock | None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    # Between the opening and the lock, the one before may have removed the file: its lock would guard nothing.
+    if _held(descriptor) and _is(path, descriptor):
+        return Lock(path, descriptor)
+    os.close(descriptor)
+    return None
+
+
+def _held(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.lstat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,83 @@
+"""`moorage sweep`: clear up after jobs for which nobody answers any more, as after a power cut."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from moorage import journal, lock, state
+from moorage.clearance import Leftover, clear_held
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError, UserError
+from moorage.lock import Lock
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+
+LIMIT: Final = 600.0
+EACH: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A job that has a state on this node, and what became of it, or would."""
+
+    job: int
+    verdict: str
+    touched: bool = False
+    left: tuple[Leftover, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join([f"job {self.job} {self.verdict}", *map(str, self.left)])
+
+
+def sweep(deadline: Deadline, *, act: bool, besides: int | None = None) -> Iterator[Found]:
+    """Look at each job that has a state here, and clear those that nobody answers for."""
+    for job in state.jobs():
+        if job != besides and not deadline.passed:
+            try:
+                with lock.locked(job) as held:
+                    yield _looked_at(job, held, deadline.within(EACH), act)
+            except lock.Busy:
+                yield Found(job, "is in use")
+
+
+def _looked_at(job: int, held: Lock, deadline: Deadline, act: bool) -> Found:
+    try:
+        known = state.load(job)
+    except MoorageError as error:
+        return Found(job, f"is left alone: {error}")
+    if known is None:
+        held.remove()
+        return Found(job, "has just gone")
+    if not known.abandoned:
+        return Found(job, "is in use")
+    why = "its processes are gone" if known.this_boot else "the node has booted since"
+    if not act:
+        return Found(job, f"would be removed: {why}")
+    left = tuple(clear_held(job, held, deadline))
+    return Found(job, f"was removed as far as it could be: {why}" if left else f"was removed: {why}", True, left)
+
+
+def main(words: Sequence[str]) -> int:
+    arguments = _parser().parse_args(words)
+    if os.geteuid() != 0:
+        raise UserError("only root can sweep a node", "run it with sudo")
+    code = 0
+    for found in sweep(Deadline(LIMIT), act=arguments.now):
+        print(found)
+        if found.touched:
+            journal.log(str(found), phase="sweep", job=found.job)
+        code |= any(left.ours for left in found.left)
+    return code
+
+
+def _parser() -> ArgumentParser:
+    # The Epilog sweeps, too, and has no use for it.
+    from argparse import ArgumentParser
+
+    parser = ArgumentParser(prog="moorage sweep", description="Clear up after jobs that nobody answers for.")
+    parser.add_argument("--now", action="store_true", help="do it, instead of saying what would be done")
+    return parser

@@ -1,0 +1,81 @@
+"""Where the files of ended jobs wait for their removal: beside the scratch they come from, and for root alone."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from moorage import journal
+from moorage.beneath import opened, unmounting
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError, reported
+from moorage.removal import Kept, remove
+
+NAME: Final = ".moorage-trash"
+# What empties it when an Epilog has no more time.
+UNIT: Final = "moorage-trash.service"
+PATIENCE: Final = 24 * 3600.0
+
+
+def take(source: Path) -> str | None:
+    """Move a job's scratch into the trash, where its owner cannot get at it by any path; what it is called there."""
+    entry = f"{source.name}.{secrets.token_hex(8)}"
+    with _trash(source.parent, make=True) as (place, trash):
+        try:
+            unmounting(place, source.name, lambda: os.rename(source.name, entry, src_dir_fd=place, dst_dir_fd=trash))
+        except FileNotFoundError:
+            return None
+    return entry
+
+
+def discard(place: Path, entry: str, deadline: Deadline) -> Kept:
+    """Remove one entry of the trash in this scratch directory; why some of it is left, by name."""
+    with _trash(place) as (_, trash):
+        return remove(trash, entry, deadline)
+
+
+def empty(place: Path, deadline: Deadline) -> Kept:
+    """Remove all that lies in the trash of this scratch directory; why some of it is left, by name."""
+    kept: Kept = {}
+    with suppress(FileNotFoundError), _trash(place) as (_, trash):
+        for entry in os.listdir(trash):  # noqa: PTH208 - a descriptor is no path
+            kept |= remove(trash, entry, deadline)
+    return kept
+
+
+@contextmanager
+def _trash(place: Path, *, make: bool = False) -> Iterator[tuple[int, int]]:
+    """Descriptors of a scratch directory and of the trash in it."""
+    with opened(place) as parent:
+        _only_root_writes(parent, place)
+        if make:
+            with suppress(FileExistsError):
+                os.mkdir(NAME, 0o700, dir_fd=parent)
+        with opened(place / NAME) as trash:
+            _only_root_writes(trash, place / NAME)
+            yield parent, trash
+
+
+def _only_root_writes(descriptor: int, place: Path) -> None:
+    status = os.fstat(descriptor)
+    if status.st_uid != 0 or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise MoorageError(f"{place} can be written by others than root: chown root: {place}; chmod go-w {place}")
+
+
+def main() -> None:
+    """Empty the trash of this node, however long that takes."""
+    # Not in an Epilog, which lasts only a few times as long as that import.
+    from moorage import config
+
+    with reported("moorage-trash"):
+        for name, reason in empty(config.load().scratch.path, Deadline(PATIENCE)).items():
+            journal.log(f"{name} cannot be removed: {reason}", phase="trash", priority=journal.ERROR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The warden: what root does for one job on one node, at the request of the job's owner and of nobody else.
+
+It says farewell to nothing: whatever ends it, all that matters is in the job's state.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from moorage import delegation, journal, lock, systemd, wire
+from moorage.caller import Caller, identify
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError, reported
+from moorage.listener import Connection, Listener, Peer, bound
+from moorage.process import Process, running
+from moorage.state import Phase, State, load
+from moorage.usage import Usage
+
+ROOT_UID: Final = 0
+LOCK_NAME: Final = "lock"
+LOCK_LIMIT: Final = 20.0
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A caller whose answer depends on another one."""
+
+    connection: Connection
+    caller: Caller
+
+    @property
+    def there(self) -> bool:
+        return self.connection.open and self.caller.process.alive
+
+
+class Warden:
+    def __init__(self, state: State, events: selectors.BaseSelector) -> None:
+        self.state = state
+        self.events = events
+        self.lenders: list[Waiting] = []
+        self.agents: list[Waiting] = []
+        ear = bound(state.job.socket, state.job.uid)
+        self.listener = Listener(ear, events, (state.job.uid, ROOT_UID), self.serve)
+
+    def run(self) -> NoReturn:
+        while True:
+            self.turn(self.listener.patience)
+
+    def turn(self, patience: float | None) -> None:
+        """Deal with what happens next, or with nothing after `patience` seconds."""
+        for key, _ in self.events.select(patience):
+            key.data()
+        self.listener.tidy()
+
+    def serve(self, connection: Connection, verb: str) -> None:
+        try:
+            match verb:
+                case "usage":
+                    self.listener.answer(connection, wire.ok(self._usage(connection.peer).as_dict()))
+                case "lend":
+                    self._lend(connection)
+                case "delegate":
+                    self._delegate(connection)
+        except (MoorageError, OSError) as error:
+            self._refuse(connection, verb, str(error))
+
+    def resume(self) -> None:
+        """Go on where an earlier warden of this job was stopped."""
+        if self.state.phase == Phase.DELEGATED and self.state.agent:
+            self._watch(self.state.agent)
+        elif self.state.phase == Phase.PREPARED and self.state.tree:
+            self._end("the warden was stopped while it delegated")
+
+    def _usage(self, peer: Peer) -> Usage:
+        if peer.uid != ROOT_UID:
+            identify(peer, self.state.job)
+        if self.state.usage:
+            return self.state.usage
+        if self.state.tree is None:
+            raise MoorageError("nothing has been delegated in this job yet")
+        return Usage.of(self.state.tree)
+
+    def _lend(self, connection: Connection) -> None:
+        lender = identify(connection.peer, self.state.job)
+        if not self._already(lender.process == self.state.lender, connection):
+            connection.wait(self.state.limits.lend_wait, "no other task of this step has asked for this one's cgroup")
+            self.lenders.append(Waiting(connection, lender))
+            self._match()
+
+    def _delegate(self, connection: Connection) -> None:
+        agent = identify(connection.peer, self.state.job)
+        if not self._already(agent.process == self.state.agent, connection):
+            connection.wait(self.state.limits.lend_wait, "no other task of this step has lent its cgroup")
+            self.agents.append(Waiting(connection, agent))
+            self._match()
+
+    def _already(self, same: bool, connection: Connection) -> bool:
+        """Answer who asks again, as after a lost connection; there is one delegation in the life of a job."""
+        if self.state.agent is None:
+            return False
+        if self.state.phase != Phase.DELEGATED:
+            raise MoorageError("the agent of this job has ended, and what was delegated to it is gone")
+        if not same:
+            raise MoorageError(f"this job has an agent already: process {self.state.agent.pid}")
+        self._grant(connection)
+        return True
+
+    def _match(self) -> None:
+        """Bring together an agent and a task that lends its cgroup, once there are both of one step."""
+        self.lenders = [one for one in self.lenders if one.there]
+        self.agents = [one for one in self.agents if one.there]
+        pairs = ((agent, lender) for agent in self.agents for lender in self.lenders)
+        for agent, lender in pairs:
+            if lender.caller.can_lend_to(agent.caller):
+                self._hand_over(agent, lender)
+                return
+
+    def _hand_over(self, agent: Waiting, lender: Waiting) -> None:
+        """Delegate the lender's leaf to the agent, and answer both."""
+        tree = delegation.tree_of(lender.caller.leaf)
+        self.state = self.state.changed(tree=tree, agent=agent.caller.process, lender=lender.caller.process)
+        try:
+            self._delegate_leaf(agent.caller, lender.caller)
+        except (MoorageError, OSError) as error:
+            self._end("delegation failed")
+            self._refuse(agent.connection, "delegate", str(error))
+            self._refuse(lender.connection, "lend", str(error))
+            return
+        self.state = self.state.changed(phase=Phase.DELEGATED)
+        journal.log(f"{tree} is process {agent.caller.process.pid}'s", phase="delegate", job=self.state.job)
+        self._watch(agent.caller.process)
+        self._grant(agent.connection)
+        self._grant(lender.connection)
+
+    def _delegate_leaf(self, agent: Caller, lender: Caller) -> None:
+        with lender.process.held() as descriptor:
+            delegation.delegate(agent.leaf, lender.leaf, lender.process.pid, self.state.job, self.state.limits)
+            # Else the number that was moved may have been another's.
+            if not running(descriptor):
+                raise MoorageError("the task that lent its cgroup has ended")
+
+    def _grant(self, connection: Connection) -> None:
+        self.listener.answer(connection, wire.ok({"tree": str(self.state.tree)}))
+
+    def _refuse(self, connection: Connection, verb: str, reason: str) -> None:
+        self.listener.answer(connection, wire.error(reason))
+        message = f"refused {verb} to process {connection.peer.pid}: {reason}"
+        journal.log(message, phase=verb, job=self.state.job, priority=journal.NOTICE)
+
+    def _watch(self, agent: Process) -> None:
+        """Be told of the agent's end; a connection would not tell, for a child of its can hold that open."""
+        try:
+            descriptor = agent.opened()
+        except ProcessLookupError:
+            self._end("the agent has ended")
+            return
+        self.events.register(descriptor, selectors.EVENT_READ, lambda: self._agent_ended(descriptor))
+
+    def _agent_ended(self, descriptor: int) -> None:
+        self.events.unregister(descriptor)
+        os.close(descriptor)
+        self._end("the agent has ended")
+
+    def _end(self, reason: str) -> None:
+        """What cannot be ended now is left to the Epilog, which tries again and names it."""
+        deadline = Deadline(self.state.limits.kill_wait)
+        try:
+            self.state = delegation.ended(self.state, deadline)
+        except (MoorageError, OSError) as error:
+            journal.log(f"{reason}, but {error}", phase="end", job=self.state.job, priority=journal.ERROR)
+            self.state = load(self.state.job.id) or self.state
+            return
+        used = self.state.usage or Usage(0, 0, 0)
+        journal.log(f"{reason}; used {used}", phase="end", job=self.state.job, **used.as_dict())
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    with reported("moorage-warden"), selectors.DefaultSelector() as events:
+        (number,) = words
+        job = int(number)
+        held_lock = _lock(job)
+        systemd.keep(held_lock.descriptor, LOCK_NAME)
+        state = load(job)
+        if state is None or not state.this_boot:
+            raise MoorageError(f"no Prolog has prepared job {job} on this node")
+        warden = Warden(state.changed(owner=Process.current()), events)
+        warden.resume()
+        systemd.notify("READY=1")
+        warden.run()
+
+
+def _lock(job: int) -> lock.Lock:
+    """What an earlier warden had, or what the Prolog gives up while it waits for us."""
+    kept = systemd.kept()
+    return lock.inherited(job, kept[LOCK_NAME]) if LOCK_NAME in kept else lock.take(job, LOCK_LIMIT)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,95 @@
+"""What a job's processes say to its warden: one JSON object a packet, one request a connection.
+
+{"verb": "usage"}  ->  {"ok": {...}}  or  {"error": "one line"}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError
+
+VERBS: Final = ("lend", "delegate", "usage")
+LONGEST: Final = 4096
+LONGEST_LINE: Final = 1000
+# There is no event for a socket that will be there soon.
+ASK_AGAIN: Final = 0.1
+
+
+class Refused(MoorageError):
+    """The warden's answer is no, or there is no making sense of what was said."""
+
+
+def request(verb: str) -> bytes:
+    return json.dumps({"verb": verb}).encode()
+
+
+def verb_of(packet: bytes) -> str:
+    """The verb of a request; Refused if it is anything else, for anybody may have sent it."""
+    match _decoded(packet):
+        case {"verb": str(verb), **rest} if verb in VERBS and not rest:
+            return verb
+    raise Refused(f"not understood: send one of {', '.join(VERBS)}")
+
+
+def ok(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps({"ok": dict(fields)}).encode()
+
+
+def error(line: str) -> bytes:
+    plain = line.encode("unicode_escape").decode()
+    return json.dumps({"error": plain[:LONGEST_LINE]}).encode()
+
+
+def outcome(packet: bytes) -> dict[str, Any]:
+    """What the answer says; Refused with the warden's reason if it is no."""
+    match _decoded(packet):
+        case {"ok": dict(fields)}:
+            return fields
+        case {"error": str(line)}:
+            raise Refused(line)
+    raise Refused("the warden's answer is not understood: are two releases of moorage installed?")
+
+
+def call(path: Path, verb: str, limit: float) -> dict[str, Any]:
+    """Ask the warden, again if it is just being started anew: every verb may be sent twice."""
+    deadline = Deadline(limit)
+    while True:
+        try:
+            return outcome(_exchange(path, request(verb), deadline))
+        except OSError as problem:
+            if deadline.left <= ASK_AGAIN:
+                reason = problem.strerror or str(problem)
+                raise MoorageError(
+                    f"the warden did not answer `{verb}` for {limit:g} s ({path}: {reason}):"
+                    " see `journalctl -t moorage` on this node"
+                ) from problem
+        time.sleep(ASK_AGAIN)
+
+
+def _exchange(path: Path, packet: bytes, deadline: Deadline) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        # A time-out of 0 would mean not to wait at all.
+        connection.settimeout(max(deadline.left, ASK_AGAIN))
+        connection.connect(os.fspath(path))
+        connection.send(packet)
+        answer = connection.recv(LONGEST)
+    if not answer:
+        raise ConnectionResetError("the connection was lost")
+    return answer
+
+
+def _decoded(packet: bytes) -> Any:  # noqa: ANN401
+    if len(packet) > LONGEST:
+        raise Refused(f"not understood: a message has at most {LONGEST} bytes")
+    try:
+        return json.loads(packet)
+    except (ValueError, RecursionError) as problem:
+        raise Refused("not understood: a message is one JSON object") from problem

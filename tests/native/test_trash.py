@@ -1,0 +1,130 @@
+"""The trash beside a scratch, in which nobody but root finds anything."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moorage import trash
+from moorage.command import run
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError
+from support.namespaces import MOUNT, fresh
+from support.peers import Peer
+
+USER = 12345
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    with fresh(MOUNT):
+        run(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", tmp_path])
+        for directory in tmp_path.parents[:2]:
+            directory.chmod(0o755)
+        yield tmp_path
+
+
+def scratch_of(place: Path, name: str = "17") -> Path:
+    source = place / name
+    (source / "a/b").mkdir(parents=True)
+    (source / "a/file").write_text("x")
+    for path in (source, source / "a", source / "a/b", source / "a/file"):
+        os.chown(path, USER, USER)
+    return source
+
+
+def taken(source: Path) -> str:
+    entry = trash.take(source)
+    assert entry
+    return entry
+
+
+def test_its_owner_cannot_reach_it_any_more(place: Path) -> None:
+    source = scratch_of(place)
+    with Peer(USER) as owner:
+        assert owner.do(os.listdir, source) == ["a"]
+        entry = taken(source)
+        with pytest.raises(PermissionError):
+            owner.do(os.listdir, place / ".moorage-trash" / entry)
+        with pytest.raises(FileNotFoundError):
+            owner.do(os.listdir, source)
+    assert stat.S_IMODE((place / ".moorage-trash").stat().st_mode) == 0o700
+
+
+def test_it_is_removed(place: Path) -> None:
+    entry = taken(scratch_of(place))
+    assert trash.discard(place, entry, Deadline(10)) == {}
+    assert list((place / ".moorage-trash").iterdir()) == []
+    assert trash.discard(place, entry, Deadline(10)) == {}
+
+
+def test_a_requeued_jobs_scratch_is_another_one(place: Path) -> None:
+    taken(scratch_of(place))
+    again = scratch_of(place)
+    assert trash.empty(place, Deadline(10)) == {}
+    assert (again / "a/file").exists()
+
+
+def test_a_file_is_as_good_as_a_directory(place: Path) -> None:
+    (place / "17.img").write_bytes(b"\0" * 4096)
+    assert trash.discard(place, taken(place / "17.img"), Deadline(10)) == {}
+
+
+@pytest.mark.parametrize("there", ["nothing", "no place"])
+def test_what_is_not_there(place: Path, there: str) -> None:
+    if there == "nothing":
+        assert trash.take(place / "17") is None
+    assert trash.empty(place / "nowhere", Deadline(1)) == {}
+    assert trash.empty(place, Deadline(1)) == {}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+def test_where_others_can_write_nothing_is_moved(place: Path, mode: int) -> None:
+    source = scratch_of(place)
+    place.chmod(mode)
+    with pytest.raises(MoorageError, match="others than root"):
+        trash.take(source)
+    assert source.exists()
+
+
+def test_a_place_of_the_users_is_none(place: Path) -> None:
+    source = scratch_of(place / "his")
+    os.chown(place / "his", USER, USER)
+    with pytest.raises(MoorageError, match="others than root"):
+        trash.take(source)
+
+
+@pytest.mark.parametrize("planted", ["link", "his directory", "file"])
+def test_a_trash_that_was_planted_is_not_used(place: Path, planted: str) -> None:
+    """As if the place had once been one where others could write."""
+    source = scratch_of(place)
+    match planted:
+        case "link":
+            (place / ".moorage-trash").symlink_to("/")
+        case "his directory":
+            (place / ".moorage-trash").mkdir()
+            os.chown(place / ".moorage-trash", USER, USER)
+        case "file":
+            (place / ".moorage-trash").touch()
+    with pytest.raises((MoorageError, OSError)):
+        trash.take(source)
+    assert source.exists()
+
+
+def test_two_empty_it_at_once(place: Path) -> None:
+    """An Epilog and the unit that goes on after another one."""
+    for number in range(20):
+        taken(scratch_of(place, str(number)))
+        for inner in range(20):
+            (next((place / ".moorage-trash").glob(f"{number}.*")) / f"d{inner}/e").mkdir(parents=True)
+    with Peer(0) as first, Peer(0) as second:
+        for one in (first, second):
+            one.begin(trash.empty, place, Deadline(20))
+        first.result()
+        second.result()
+    assert trash.empty(place, Deadline(20)) == {}
+    assert list((place / ".moorage-trash").iterdir()) == []

@@ -1,0 +1,215 @@
+"""A job as its Prolog leaves it, with a podman that does as it is told, and the keeper of its tree."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import pytest
+
+from moorage import delegation, podman, tree
+from moorage.cgroup import Leaf
+from moorage.channel import Ear, Mouth
+from moorage.keeper import keep
+from moorage.mooring import Mooring
+from moorage.podman import Places, Tools
+from support.cgroups import leaf
+from support.node import JOB, LIMITS, USER
+
+LIMIT = 20.0
+PLACES = Places(JOB.run)
+WAITS = {"agents": 10.0, "podman": 10.0, "kill": 5.0}
+PACKAGE = Path(podman.__file__).parent
+SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+# `podman sh -c ...` runs a shell, where a real one would run a container.
+_PODMAN = """\
+#!/bin/sh
+case $1 in
+unshare)
+    shift
+    mkdir -p "$XDG_RUNTIME_DIR/libpod/tmp"
+    echo $$ >"$XDG_RUNTIME_DIR/libpod/tmp/pause.pid"
+    exec "$@"
+    ;;
+broken)
+    echo "podman is broken" >&2
+    exit 1
+    ;;
+esac
+exec "$@"
+"""
+
+
+@cache
+def interpreter() -> Path:
+    """A Python that other users can start, too: the one of the tests may be in root's home."""
+    code = "import sys; sys.exit(sys.version_info < (3, 11))"
+    for found in (sys.executable, shutil.which("python3", path=SHELL_PATH)):
+        if found:
+            try:
+                subprocess.run([found, "-IS", "-c", code], check=True, user=USER, group=USER, extra_groups=[])
+            except (OSError, subprocess.SubprocessError):
+                continue
+            return Path(found)
+    pytest.skip("needs a Python of 3.11 or newer that every user can start")
+
+
+def moored(fields: Mapping[str, object] | None = None) -> Mooring:
+    """The content of the run directory, which is there, and empty."""
+    for place, owner, mode in (("etc", 0, 0o755), ("bin", 0, 0o755), ("user", USER, 0o700), ("scratch", USER, 0o700)):
+        (JOB.run / place).mkdir()
+        (JOB.run / place).chmod(mode)
+        os.chown(JOB.run / place, owner, owner)
+    # A checkout may be where only its owner can read.
+    shutil.copytree(PACKAGE, JOB.run / "python" / "moorage", ignore=shutil.ignore_patterns("__pycache__"))
+    program = _program(JOB.run / "bin" / "the-real-podman", _PODMAN)
+    tools = Tools(program, Path("/usr/bin/crun"), "pasta", python=interpreter())
+    for name, (text, mode) in podman.files(JOB, tools).items():
+        (JOB.run / name).write_text(text.replace(str(PACKAGE.parent), str(JOB.run / "python")))
+        (JOB.run / name).chmod(mode)
+    description = {
+        "job": JOB.id,
+        "restart": 0,
+        "node": "node1",
+        "spec": {"enabled": True, "cluster": "none", "version": None, "uplink": None},
+        "uplink": "pasta",
+        "podman": str(program),
+        "wait": WAITS,
+    }
+    (JOB.run / "job.json").write_text(json.dumps({**description, **(fields or {})}))
+    return Mooring.load(JOB.id)
+
+
+def _program(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+class Keeper:
+    """The keeper in a process of its own, which is the user's, and is told where its tree is."""
+
+    def __init__(self, mooring: Mooring, scope: Path, owner: int = USER) -> None:
+        self.link, theirs = socket.socketpair()
+        self._ear = Ear()
+        self.events: list[dict[str, Any]] = []
+        tasks = [leaf(scope, "job_17", "step_0", name) for name in ("task_0", "task_1")]
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.link.close()
+            _become_keeper(mooring, theirs, owner)
+        theirs.close()
+        delegation.delegate(Leaf(tasks[0]), Leaf(tasks[1]), self.pid, JOB, LIMITS)
+        self.tree = tasks[1] / "k8s"
+        self._collected = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.link.close()
+        self.wait()
+
+    def start(self) -> Self:
+        self.say({"tree": str(self.tree)})
+        self.expect("ready")
+        return self
+
+    def say(self, message: Mapping[str, object]) -> None:
+        Mouth(self.link.sendall).say(message)
+
+    def expect(self, event: str, limit: float = LIMIT) -> dict[str, Any]:
+        """The next event of this name; those before it are in `events`."""
+        deadline = time.monotonic() + limit
+        while not (found := [one for one in self.events if one.get("event") == event]):
+            left = deadline - time.monotonic()
+            assert left > 0, f"no event {event!r}, but {self.events}"
+            assert select.select([self.link], [], [], left)[0], f"no event {event!r}, but {self.events}"
+            chunk = self.link.recv(1 << 16)
+            assert chunk, f"the keeper has ended after {self.events}"
+            self.events += [message for message in self._ear.hear(chunk) if isinstance(message, dict)]
+        self.events.remove(found[0])
+        return found[0]
+
+    def rest(self) -> list[dict[str, Any]]:
+        """All events that nobody has asked for, up to the keeper's end."""
+        while chunk := self.link.recv(1 << 16):
+            self.events += [message for message in self._ear.hear(chunk) if isinstance(message, dict)]
+        return self.events
+
+    def wait(self, limit: float = LIMIT) -> int:
+        """Its exit code."""
+        if not self._collected:
+            handle = os.pidfd_open(self.pid)
+            assert select.select([handle], [], [], limit)[0], "the keeper does not end"
+            os.close(handle)
+            self._collected = True
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.code
+
+    def descriptors(self) -> int:
+        return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+
+def _become_keeper(mooring: Mooring, link: socket.socket, owner: int) -> NoReturn:
+    code = 99
+    try:
+        # This machine may have no controllers for the hierarchy that the test uses.
+        tree.NEEDED = frozenset()  # type: ignore[misc]
+        os.setgroups([])
+        os.setresgid(owner, owner, owner)
+        os.setresuid(owner, owner, owner)
+        code = keep(mooring, link)
+    finally:
+        os._exit(code)
+
+
+class Caller(subprocess.Popen[bytes]):
+    """It does not outlive a test that has failed."""
+
+    def __exit__(self, *raised: Any) -> None:  # noqa: ANN401
+        if raised[0]:
+            self.kill()
+        super().__exit__(*raised)
+
+
+def call(*words: str | bytes, **options: Any) -> Caller:  # noqa: ANN401
+    """The job's own `podman`, called by its user from outside the tree."""
+    settings: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "user": USER,
+        "group": USER,
+        "extra_groups": [],
+        "cwd": "/",
+        "env": {"PATH": SHELL_PATH, "HOME": "/home/alice"},
+    }
+    return Caller([JOB.run / "bin" / "podman", *words], **{**settings, **options})
+
+
+def called(*words: str | bytes, **options: Any) -> tuple[int, str, str]:  # noqa: ANN401
+    """How that ended, and what it printed."""
+    with call(*words, **options) as process:
+        out, err = process.communicate(timeout=LIMIT)
+    return process.returncode, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace")
+
+
+def lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
+    """What it prints, as it comes."""
+    assert process.stdout
+    rest = b""
+    while select.select([process.stdout], [], [], LIMIT)[0] and (chunk := os.read(process.stdout.fileno(), 1 << 16)):
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode() for line in whole)

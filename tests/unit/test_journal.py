@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moorage import journal
+from moorage.job import Job
+from moorage.journal import encoded, log
+
+JOB = Job(17, 0, 1000, 1000, "alice", "node1", frozenset({"job_17"}))
+
+
+@pytest.fixture
+def ear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    monkeypatch.setattr(journal, "JOURNAL", tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.bind(os.fspath(journal.JOURNAL))
+        ear.settimeout(5)
+        yield ear
+
+
+def heard(ear: socket.socket) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in ear.recv(65536).decode().splitlines())
+
+
+def test_a_job_is_found_by_its_fields(ear: socket.socket) -> None:
+    log("mounted", phase="prolog", job=JOB, priority=journal.NOTICE, uplink="pasta")
+    assert heard(ear) == {
+        "SYSLOG_IDENTIFIER": "moorage",
+        "MESSAGE": "mounted",
+        "PRIORITY": "5",
+        "PHASE": "prolog",
+        "JOB_ID": "17",
+        "UID": "1000",
+        "UPLINK": "pasta",
+    }
+
+
+def test_sometimes_only_its_number_is_known(ear: socket.socket) -> None:
+    log("gone", phase="epilog", job=17)
+    entry = heard(ear)
+    assert entry["JOB_ID"] == "17"
+    assert "UID" not in entry
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [
+        ("two\nlines", "two lines"),
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("x\0y", "x\\x00y"),
+        ("é", "é"),
+        ("PRIORITY=0\nJOB_ID=1", "PRIORITY=0 JOB_ID=1"),
+        ("a" * 5000, "a" * journal.LONGEST),
+    ],
+)
+def test_a_users_words_stay_one_message(ear: socket.socket, said: str, written: str) -> None:
+    log(said, phase="end", job=JOB)
+    entry = heard(ear)
+    assert entry["MESSAGE"] == written
+    assert (entry["PRIORITY"], entry["JOB_ID"]) == ("6", "17")
+
+
+def test_lines_in_a_field_make_no_other_fields() -> None:
+    text = encoded({"A": "x\nJOB_ID=1", "B": 2})
+    assert text == b"A\n" + (10).to_bytes(8, "little") + b"x\nJOB_ID=1\nB=2\n"
+
+
+def test_without_a_journal_it_is_still_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(journal, "JOURNAL", tmp_path / "nothing")
+    log("mounted", phase="prolog", job=JOB)
+    log("swept", phase="sweep")
+    assert capsys.readouterr().err == "moorage: job 17 prolog: mounted\nmoorage: sweep: swept\n"
+
+
+def test_a_journal_that_does_not_read_keeps_nobody_waiting(
+    ear: socket.socket, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2000):
+        log(f"{number}" + "x" * 1000, phase="end")
+    assert "x" in capsys.readouterr().err, "the queue should have been full, or this shows nothing"

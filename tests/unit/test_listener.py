@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from moorage import listener, wire
+from moorage.listener import MOST_PER_PEER, Connection, Listener, bound
+
+HERE = os.getuid()
+
+
+class Host:
+    """Serves the connections of this very process, turn by turn."""
+
+    def __init__(self, path: Path, admitted: tuple[int, ...]) -> None:
+        self.path = path
+        self.events = selectors.DefaultSelector()
+        self.served: list[tuple[Connection, str]] = []
+        self.listener = Listener(bound(path, HERE), self.events, admitted, lambda *call: self.served.append(call))
+        self.callers: list[socket.socket] = []
+
+    def caller(self) -> socket.socket:
+        caller = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        caller.connect(str(self.path))
+        caller.settimeout(1)
+        self.callers.append(caller)
+        return caller
+
+    def turn(self, patience: float = 0) -> None:
+        for _ in range(3):
+            for key, _ in self.events.select(patience):
+                key.data()
+            self.listener.tidy()
+
+    def until_all_are_answered(self, limit: float = 5) -> float:
+        """How long that took."""
+        started = time.monotonic()
+        while self.listener.connections:
+            assert time.monotonic() - started < limit
+            self.turn(min(self.listener.patience or 0, limit))
+        return time.monotonic() - started
+
+    def close(self) -> None:
+        for connection in self.listener.connections:
+            connection.stream.close()
+        for caller in (*self.callers, self.listener.ear):
+            caller.close()
+        self.events.close()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    with closing(Host(tmp_path / "s", (HERE,))) as host:
+        yield host
+
+
+def test_a_request_is_served(host: Host) -> None:
+    caller = host.caller()
+    caller.send(wire.request("usage"))
+    host.turn()
+    ((connection, verb),) = host.served
+    assert verb == "usage"
+    assert (connection.peer.pid, connection.peer.uid) == (os.getpid(), HERE)
+    host.listener.answer(connection, wire.ok({"a": 1}))
+    assert wire.outcome(caller.recv(4096)) == {"a": 1}
+    assert caller.recv(4096) == b""
+
+
+def test_who_is_not_admitted_is_told_and_not_kept(tmp_path: Path) -> None:
+    with closing(Host(tmp_path / "s", ())) as host:
+        caller = host.caller()
+        caller.send(wire.request("usage"))
+        host.turn()
+        with pytest.raises(wire.Refused, match="owner of its job"):
+            wire.outcome(caller.recv(4096))
+        assert (host.served, host.listener.connections) == ([], [])
+
+
+def test_one_caller_has_so_many_connections_and_no_more(host: Host) -> None:
+    callers = [host.caller() for _ in range(MOST_PER_PEER + 1)]
+    for _ in callers:
+        host.turn()
+    assert len(host.listener.connections) == MOST_PER_PEER
+    with pytest.raises(wire.Refused, match="too many connections"):
+        wire.outcome(callers[-1].recv(4096))
+    callers[0].close()
+    host.turn()
+    callers.append(host.caller())
+    host.turn()
+    callers[-1].send(wire.request("usage"))
+    host.turn()
+    assert len(host.served) == 1
+
+
+def test_who_says_nothing_is_answered_in_the_end(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "SPEAKING", 0.2)
+    assert [host.listener.patience] == [None]
+    caller = host.caller()
+    host.turn()
+    assert 0 < (host.listener.patience or 0) <= 0.2
+    assert 0.1 < host.until_all_are_answered() < 1
+    with pytest.raises(wire.Refused, match="no request came"):
+        wire.outcome(caller.recv(4096))
+
+
+def test_who_has_to_wait_is_answered_in_the_end(host: Host) -> None:
+    caller = host.caller()
+    caller.send(wire.request("lend"))
+    host.turn()
+    host.served[0][0].wait(0.1, "nobody came")
+    host.until_all_are_answered()
+    with pytest.raises(wire.Refused, match="nobody came"):
+        wire.outcome(caller.recv(4096))
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_who_hangs_up_is_forgotten(host: Host, asked: bool) -> None:
+    caller = host.caller()
+    if asked:
+        caller.send(wire.request("lend"))
+        host.turn()
+    caller.close()
+    host.turn()
+    host.turn()
+    assert host.listener.connections == []
+    for connection, _ in host.served:
+        assert not connection.open
+        host.listener.answer(connection, wire.ok({}))
+
+
+def test_a_second_request_is_refused(host: Host) -> None:
+    caller = host.caller()
+    for _ in range(2):
+        caller.send(wire.request("lend"))
+    host.turn()
+    host.turn()
+    assert len(host.served) == 1
+    with pytest.raises(wire.Refused, match="one request a connection"):
+        wire.outcome(caller.recv(4096))
+
+
+def test_who_does_not_read_keeps_nobody_waiting(host: Host) -> None:
+    caller = host.caller()
+    caller.send(wire.request("usage"))
+    host.turn()
+    caller.shutdown(socket.SHUT_RD)
+    host.listener.answer(host.served[0][0], wire.ok({}))
+    assert not host.served[0][0].open
+
+
+def test_only_its_owner_can_connect(tmp_path: Path) -> None:
+    with bound(tmp_path / "s", HERE):
+        status = (tmp_path / "s").stat()
+        assert (status.st_mode & 0o777, status.st_uid) == (0o600, HERE)
+
+
+def test_the_socket_of_an_earlier_one_is_replaced(tmp_path: Path) -> None:
+    bound(tmp_path / "s", HERE).close()
+    bound(tmp_path / "s", HERE).close()
