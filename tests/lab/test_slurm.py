@@ -73,7 +73,7 @@ def test_rootless_podman_runs_a_container(lab: Cluster) -> None:
     script = """
         export XDG_RUNTIME_DIR=$(mktemp -d)
         podman load --quiet --input /srv/lab/shell.tar
-        podman run --rm --network=none localhost/lab/shell id -u
+        podman run --rm --network=none localhost/lab/shell:1 id -u
     """
     assert lab.first.shell.output("sh", "-euc", script, user="alice").splitlines()[-1] == "0"
 

@@ -70,7 +70,7 @@ class Cluster:
             for machine in self.machines:
                 machine.make_disks()
             self._keep({machine.name: machine.start(with_parent=with_parent) for machine in self.machines})
-            self._wait_idle(BOOT_LIMIT)
+            self.wait_idle()
 
     def stop(self) -> None:
         for process in self.processes().values():
@@ -97,7 +97,7 @@ class Cluster:
             for machine in self.machines:
                 machine.shell.hang_up()
             self._all(lambda machine: machine.set_clock())
-            self._wait_idle(BOOT_LIMIT)
+            self.wait_idle()
 
     def reset(self, name: str) -> None:
         """Cut the power of one guest and let it boot again, with the disk it had."""
@@ -106,7 +106,7 @@ class Cluster:
             before = machine.boot_id()
             machine.reset()
             machine.wait_boot(before, BOOT_LIMIT)
-            self._wait_idle(BOOT_LIMIT)
+            self.wait_idle()
 
     def processes(self) -> dict[str, Process]:
         return _processes(self.directory)
@@ -120,7 +120,7 @@ class Cluster:
         # A node stands in a row for each of its partitions.
         return [state for _, state in sorted(row.split() for row in set(rows))]
 
-    def _wait_idle(self, limit: float) -> None:
+    def wait_idle(self, limit: float = BOOT_LIMIT) -> None:
         deadline = time.monotonic() + limit
         while (states := self.node_states()) != ["idle"] * self.request.nodes:
             self._require_alive()

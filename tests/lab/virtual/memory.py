@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.errors import UserError
+from moorage.errors import UsageError, UserError
 
 MOST_NODES = 4
 OVERHEAD = 300  # QEMU itself, in MB, seen with 10.0
@@ -33,7 +33,7 @@ SLURM_ONLY = Share(1800, 500)
 def shares(nodes: int) -> list[Share]:
     """By role: up to three nodes carry Kubernetes, four are for Slurm and Podman alone."""
     if not 1 <= nodes <= MOST_NODES:
-        raise UserError(f"a lab has 1 to {MOST_NODES} nodes, not {nodes}", "choose with --nodes")
+        raise UsageError(f"a lab has 1 to {MOST_NODES} nodes, not {nodes}", "choose with --nodes")
     if nodes == MOST_NODES:
         return [SLURM_ONLY_FIRST] + [SLURM_ONLY] * (nodes - 1)
     return [CONTROL_PLANE] + [WORKER] * (nodes - 1)

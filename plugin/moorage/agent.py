@@ -1,0 +1,144 @@
+"""`moorage agent`: one on every node of a job, which obeys the job's task, and has everything under its keeper."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from moorage import placeholder, step, wire
+from moorage.channel import Ear, Mouth, writer
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError
+from moorage.keeper import keep
+from moorage.mooring import Mooring
+from moorage.watch import FROM_OUTSIDE, Signals, Watch, name
+
+USAGE_LIMIT: Final = 10.0
+# The keeper has as long to take the tree down; then the warden does.
+LEEWAY: Final = 5.0
+
+
+def main(words: Sequence[str]) -> int:
+    # Slurm signals steps directly, and the first signal may be here before anything is ready to take it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, FROM_OUTSIDE)
+    if os.environ.get("SLURM_LOCALID") == str(step.AGENT):
+        return agent(os.environ)
+    return placeholder.main(os.environ)
+
+
+def agent(environ: Mapping[str, str]) -> int:
+    """Obey the commands on standard input, and take everything down at its end; signals are only told of."""
+    node = environ.get("SLURMD_NODENAME", "?")
+    mouth = Mouth(writer(sys.stdout.fileno()), f"{node}.{os.getpid()}")
+    try:
+        mooring = Mooring.of_this_job(environ)
+        link = forked(mooring)
+        with Signals(FROM_OUTSIDE) as signals, Watch() as watch, placeholder.door(mooring.places):
+            return Agent(mooring, node, mouth, link, watch, signals).serve()
+    except Exception as error:
+        cause = str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
+        mouth.say({"node": node, "event": "failed", "cause": cause})
+        return 1
+
+
+def forked(mooring: Mooring) -> socket.socket:
+    """Our end of a socket whose other end is the keeper's: by a fork, because a second interpreter takes its time."""
+    ours, keepers = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        try:
+            os._exit(keep(mooring, keepers))
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    keepers.close()
+    return ours
+
+
+class Agent:
+    def __init__(
+        self, mooring: Mooring, node: str, mouth: Mouth, link: socket.socket, watch: Watch, signals: Signals
+    ) -> None:
+        self.mooring = mooring
+        self.node = node
+        self.mouth = mouth
+        self.link = link
+        self.watch = watch
+        self.signals = signals
+        self.keeper_gone = False
+        self.told_to_end = False
+        self._failed = False
+        self._commands = Ear()
+        self._events = Ear()
+
+    def serve(self) -> int:
+        self.watch.on(self.signals.descriptor, self._tell_of_signals)
+        self.watch.on(sys.stdin.fileno(), self._obey)
+        self.watch.on(self.link.fileno(), self._pass_on)
+        self._say("step", id=os.environ.get("SLURM_STEP_ID", ""))
+        self._delegate()
+        while not (self.told_to_end or self.keeper_gone):
+            self.watch.once()
+        if self.keeper_gone and not self._failed:
+            self._fail(f"the keeper of the job's tree has ended ({self._keepers_end()}), and all in there ends with it")
+        self._end()
+        return 1 if self._failed else 0
+
+    def _delegate(self) -> None:
+        self._say("phase", text="asking for a cgroup")
+        tree = wire.call(self.mooring.warden, "delegate", self.mooring.waits.agents)["tree"]
+        self._tell_keeper({"tree": tree})
+
+    def _end(self) -> None:
+        """The keeper first, then what it all has used; when we are gone the warden removes the tree."""
+        self._tell_keeper({"command": "down"})
+        self.watch.until(lambda: self.keeper_gone, Deadline(self.mooring.waits.kill + LEEWAY))
+        with suppress(MoorageError):
+            self._say("usage", **wire.call(self.mooring.warden, "usage", USAGE_LIMIT))
+
+    def _obey(self) -> None:
+        chunk = os.read(sys.stdin.fileno(), 1 << 16)
+        if not chunk:
+            self.watch.off(sys.stdin.fileno())
+            self.told_to_end = True
+        for message in self._commands.hear(chunk):
+            if message == {"command": "down"}:
+                self.told_to_end = True
+
+    def _pass_on(self) -> None:
+        """What the keeper says, with our name on it."""
+        chunk = self.link.recv(1 << 16)
+        if not chunk:
+            self.watch.off(self.link.fileno())
+            self.keeper_gone = True
+        for message in self._events.hear(chunk):
+            if isinstance(message, dict):
+                self._failed = self._failed or message.get("event") == "failed"
+                self.mouth.say({"node": self.node, **message})
+
+    def _tell_keeper(self, message: Mapping[str, str]) -> None:
+        with suppress(OSError):
+            Mouth(self.link.sendall).say(message)
+
+    def _tell_of_signals(self) -> None:
+        for number in self.signals.take():
+            self._say("signal", signal=name(number))
+
+    def _keepers_end(self) -> str:
+        with suppress(ChildProcessError):
+            code = os.waitstatus_to_exitcode(os.wait()[1])
+            return f"exit code {code}" if code >= 0 else f"killed by {name(-code)}"
+        return "nobody knows how"
+
+    def _fail(self, cause: str) -> None:
+        self._failed = True
+        self._say("failed", cause=cause)
+
+    def _say(self, event: str, **fields: object) -> None:
+        self.mouth.say({"node": self.node, "event": event, **fields})

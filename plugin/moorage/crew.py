@@ -1,0 +1,154 @@
+"""The agents of a job, as `moorage run` sees them: one srun, its channel, and what each node has said."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, Any, Final
+
+from moorage.channel import Ear, Message, Mouth
+from moorage.deadline import Deadline
+from moorage.errors import MoorageError
+from moorage.watch import Watch
+
+MOST_LINES: Final = 2000
+LEAVING: Final = 5.0
+
+
+@dataclass
+class Words:
+    """What the agents have said so far."""
+
+    ready: set[str] = field(default_factory=set)
+    failures: dict[str, str] = field(default_factory=dict)
+    usage: dict[str, dict[str, Any]] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)
+    down_asked_for: bool = False
+    # Its number in the job.
+    step: str = ""
+
+
+class Crew:
+    """`tell` gets every message that is not only for the record: what to show, what was not foreseen."""
+
+    def __init__(self, nodes: int, watch: Watch, tell: Callable[[str, str], object]) -> None:
+        self.nodes = nodes
+        self.watch = watch
+        self.tell = tell
+        self.words = Words()
+        # What srun, or a site's own programs around a task, had to say.
+        self.noise: deque[str] = deque(maxlen=MOST_LINES)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._open: set[int] = set()
+
+    def start(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        """In a session of its own: what a terminal sends is for the script."""
+        pipe = subprocess.PIPE
+        try:
+            self.process = subprocess.Popen(
+                argv, env=environ, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+            )
+        except OSError as error:
+            raise MoorageError(f"{argv[0]} cannot be started: {error.strerror}") from error
+        # It may end some time after its streams: that, too, is to be waited for.
+        self._handle = os.pidfd_open(self.process.pid)
+        self.watch.on(self._handle, lambda: self.watch.off(self._handle))
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream:
+                self._listen(stream)
+
+    @property
+    def ready(self) -> bool:
+        return len(self.words.ready) == self.nodes
+
+    @property
+    def gone(self) -> bool:
+        """The step is over, and nothing of what it said is left to be read."""
+        return self.process is None or (not self._open and self.process.poll() is not None)
+
+    @property
+    def failure(self) -> str:
+        """What is wrong with the agents, in a line; empty while nothing is."""
+        if self.words.failures:
+            node, cause = next(iter(self.words.failures.items()))
+            return f"{node}: {cause}" if self.nodes > 1 else cause
+        if self.gone:
+            last = next((line for line in reversed(self.noise) if line.strip()), "")
+            return f"the step of the agents has ended{': ' + last if last else ''}"
+        return ""
+
+    def command(self, word: str) -> None:
+        if self.process and self.process.stdin:
+            with suppress(OSError):
+                Mouth(self.process.stdin.write).say({"command": word})
+
+    def dismiss(self, limit: float) -> bool:
+        """Have the agents take everything down; False if they were not done within the limit, and had to be ended."""
+        self.command("down")
+        done = self.watch.until(lambda: self.gone, Deadline(limit))
+        self.close()
+        return done
+
+    def close(self) -> None:
+        """The end of its input ends every agent, and so does the end of srun."""
+        if self.process is None:
+            return
+        if self.process.stdin:
+            with suppress(OSError):
+                self.process.stdin.close()
+        self.watch.until(lambda: self.gone, Deadline(LEAVING))
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream:
+                self.watch.off(stream.fileno())
+                stream.close()
+        self.watch.off(self._handle)
+        os.close(self._handle)
+        self.process = None
+        self._open.clear()
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        ear = Ear()
+        self._open.add(stream.fileno())
+        self.watch.on(stream.fileno(), lambda: self._hear(stream.fileno(), ear))
+
+    def _hear(self, descriptor: int, ear: Ear) -> None:
+        chunk = os.read(descriptor, 1 << 16)
+        for message in ear.hear(chunk) if chunk else ear.end():
+            if isinstance(message, str):
+                self.noise.append(message)
+            else:
+                self._note(message)
+        if not chunk:
+            self.watch.off(descriptor)
+            self._open.discard(descriptor)
+
+    def _note(self, message: Message) -> None:
+        node = str(message.get("node", "?"))
+        match message:
+            case {"event": "phase", "text": str(text)}:
+                self.tell("phase", text if self.nodes == 1 else f"{node}: {text}")
+            case {"event": "step", "id": str(number)}:
+                self.words.step = number
+            case {"event": "ready"}:
+                self.words.ready.add(node)
+            case {"event": "failed", "cause": str(cause)}:
+                self.words.failures.setdefault(node, cause)
+            case {"event": "log", "text": str(text)}:
+                self.words.logs[node] = self.words.logs.get(node, "") + text
+            case {"event": "usage"}:
+                self.words.usage[node] = message
+            case {"event": "signal", "signal": str(signal)}:
+                self.tell("signal", signal)
+            case {"event": "note", "text": str(text)}:
+                self.tell("note", f"{node}: {text}")
+            case {"event": "down asked for"}:
+                self.words.down_asked_for = True
+            case _:
+                self.noise.append(str(message))

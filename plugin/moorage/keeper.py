@@ -1,0 +1,195 @@
+"""The parent of everything in a job's tree: it lives there, readies Podman, and runs what is asked for from outside."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from moorage import limits, rootless, tree
+from moorage.channel import Ear, Mouth, writer
+from moorage.deadline import Deadline
+from moorage.errand import Errand
+from moorage.errors import MoorageError
+from moorage.mooring import Mooring
+from moorage.watch import FROM_OUTSIDE, Signals, Watch
+
+LOG: Final = "keeper.log"
+BACKLOG: Final = 64
+LAST_WORDS: Final = 16384
+STOPPING: Final = 3.0
+
+_SET_CHILD_SUBREAPER: Final = 36
+_PEER: Final = struct.Struct("iII")
+
+
+def keep(mooring: Mooring, link: socket.socket) -> int:
+    """Serve the job until the agent, at the other end of `link`, says to end or is gone; return an exit code."""
+    _detach(mooring.places.user / LOG)
+    with Signals(FROM_OUTSIDE | {signal.SIGCHLD}) as signals, Watch() as watch:
+        keeper = Keeper(mooring, link, watch, signals)
+        try:
+            keeper.begin()
+            keeper.serve()
+        except Exception as error:
+            keeper.fail(error)
+            return 1
+        finally:
+            keeper.end()
+    return 0
+
+
+class Keeper:
+    def __init__(self, mooring: Mooring, link: socket.socket, watch: Watch, signals: Signals) -> None:
+        self.mooring = mooring
+        self.link = link
+        self.watch = watch
+        self.signals = signals
+        self.log = mooring.places.user / LOG
+        self.tree: Path | None = None
+        self.errands: list[Errand] = []
+        self.told_to_end = False
+        self._ear = Ear()
+        self._mouth = Mouth(writer(link.fileno()))
+        self._suspects: set[int] = set()
+        self._noted = False
+
+    def begin(self) -> None:
+        """Everything up to the moment from which the job's script may call Podman."""
+        self.watch.on(self.link.fileno(), self._hear_agent)
+        self.watch.until(lambda: self.told_to_end or self.tree is not None, Deadline(self.mooring.waits.agents))
+        if self.told_to_end:
+            return
+        if self.tree is None:
+            raise MoorageError("the agent did not say where the job's tree is")
+        tree.enter(self.tree)
+        tree.prove(self.tree)
+        limits.raised()
+        self._mouth.say({"event": "phase", "text": "preparing Podman"})
+        rootless.prepare(self.mooring, self.log)
+        self.watch.on(self.signals.descriptor, self._collect)
+        self._open_door()
+        self._mouth.say({"event": "ready"})
+
+    def serve(self) -> None:
+        while not self.told_to_end:
+            self.watch.once(min((one.parting.left for one in self.errands if one.parting), default=None))
+            for errand in self.errands:
+                if errand.parting and errand.parting.passed:
+                    errand.end_group()
+            for errand in [one for one in self.errands if one.over]:
+                self._drop(errand)
+
+    def fail(self, error: Exception) -> None:
+        with suppress(OSError):
+            self._mouth.say({"event": "log", "text": self.log.read_text(errors="replace")[-LAST_WORDS:]})
+        cause = str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
+        self._mouth.say({"event": "failed", "cause": cause})
+
+    def end(self) -> None:
+        """Take the tree down: containers are asked to stop, whatever is left is killed."""
+        deadline = Deadline(self.mooring.waits.kill)
+        self.mooring.places.socket.unlink(missing_ok=True)
+        if self.tree:
+            tree.ask(self.tree, deadline.within(STOPPING))
+            if not tree.end(self.tree, {os.getpid()}, deadline):
+                self._mouth.say({"event": "note", "text": f"processes in {self.tree} do not end"})
+            tree.clear(self.tree)
+        for errand in self.errands:
+            errand.close()
+
+    def _hear_agent(self) -> None:
+        chunk = self.link.recv(1 << 16)
+        if not chunk:
+            self.told_to_end = True
+        for message in self._ear.hear(chunk):
+            match message:
+                case {"tree": str(place)}:
+                    self.tree = Path(place)
+                case {"command": "down"}:
+                    self.told_to_end = True
+
+    def _open_door(self) -> None:
+        place = self.mooring.places.socket
+        place.unlink(missing_ok=True)
+        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._door.bind(os.fspath(place))
+        place.chmod(0o600)
+        self._door.listen(BACKLOG)
+        self.watch.on(self._door.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        with suppress(BlockingIOError, ConnectionError):
+            connection, _ = self._door.accept()
+            errand = Errand(connection, self.mooring.places, self._ask_for_end)
+            if _user(connection) != os.getuid():
+                errand.close()
+                return
+            self.errands.append(errand)
+            self.watch.on(connection.fileno(), lambda: self._hear(errand))
+
+    def _hear(self, errand: Errand) -> None:
+        errand.hear()
+        if errand.deaf:
+            self.watch.off(errand.connection.fileno())
+
+    def _drop(self, errand: Errand) -> None:
+        self.watch.off(errand.connection.fileno())
+        errand.close()
+        self.errands.remove(errand)
+        self._note_strays()
+
+    def _ask_for_end(self) -> None:
+        self._mouth.say({"event": "down asked for"})
+
+    def _collect(self) -> None:
+        """Bury the dead: those of errands, and those whose parents have left them to us."""
+        self.signals.take()
+        while dead := _somebody_dead():
+            errand = next((one for one in self.errands if one.process and one.process.pid == dead), None)
+            if errand and errand.parting:
+                errand.end_group()
+            _, status = os.waitpid(dead, 0)
+            if errand:
+                errand.ended(status)
+
+    def _note_strays(self) -> None:
+        """A container on its way into its cgroup, or what cleans up after one, is not there for long."""
+        before, self._suspects = self._suspects, tree.astray(self.tree) if self.tree else set()
+        if before & self._suspects and not self._noted:
+            self._noted = True
+            text = "a container has no cgroup of its own: no limit that it was given holds"
+            self._mouth.say({"event": "note", "text": text})
+
+
+def _detach(log: Path) -> None:
+    """Away from srun, whose streams would stay open for as long as we have them, and from the agent's session."""
+    os.setsid()
+    os.umask(0o077)
+    os.chdir("/")
+    for path, numbers in (("/dev/null", (0,)), (log, (1, 2))):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        for number in numbers:
+            os.dup2(descriptor, number)
+        os.close(descriptor)
+    # What a container's monitor or Podman's own helpers leave behind becomes our child, and not Slurm's.
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "cannot become the reaper of the job's tree")
+
+
+def _somebody_dead() -> int | None:
+    """A child that has ended; it stays a zombie."""
+    with suppress(ChildProcessError):
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return ended.si_pid if ended else None
+    return None
+
+
+def _user(connection: socket.socket) -> int:
+    _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return int(uid)

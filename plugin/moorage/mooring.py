@@ -1,0 +1,91 @@
+"""What a job knows of itself: the description that the node's root has left in its run directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+from moorage import job
+from moorage.errors import MoorageError, UserError
+from moorage.podman import Places
+from moorage.spec import Spec
+
+UNPREPARED: Final = "tell the administrator of this node: `journalctl -t moorage` shows what its Prolog did"
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The longest waits, in seconds."""
+
+    agents: float = 120.0
+    podman: float = 120.0
+    kill: float = 30.0
+
+
+@dataclass(frozen=True)
+class Mooring:
+    """One job on one node."""
+
+    job: int
+    restart: int
+    node: str
+    spec: Spec
+    podman: Path
+    uplink: str
+    srun: Path | None
+    waits: Waits
+    places: Places
+
+    @classmethod
+    def load(cls, number: int) -> Self:
+        """The job's description; a MoorageError with the Prolog's refusal if that left one."""
+        places = Places(job.run_directory(number))
+        if line := refusal(places):
+            raise MoorageError(line)
+        try:
+            fields = json.loads((places.run / "job.json").read_text())
+            return cls.from_dict(fields, places)
+        except FileNotFoundError:
+            raise UserError(f"the Prolog has not prepared this node for job {number}", UNPREPARED) from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{places.run / 'job.json'} is not understood ({error})", UNPREPARED) from error
+
+    @classmethod
+    def of_this_job(cls, environ: Mapping[str, str]) -> Self:
+        return cls.load(this_job(environ))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], places: Places) -> Self:
+        return cls(
+            job=fields["job"],
+            restart=fields["restart"],
+            node=fields["node"],
+            spec=Spec.from_dict(fields["spec"]),
+            podman=Path(fields["podman"]),
+            uplink=fields["uplink"],
+            srun=Path(fields["srun"]) if fields.get("srun") else None,
+            waits=Waits(**{name: float(value) for name, value in fields.get("wait", {}).items()}),
+            places=places,
+        )
+
+    @property
+    def warden(self) -> Path:
+        return self.places.run / "warden.sock"
+
+
+def refusal(places: Places) -> str:
+    """Why this node does not serve the job; empty if it does."""
+    try:
+        return (places.run / "refusal").read_text(errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def this_job(environ: Mapping[str, str]) -> int:
+    try:
+        return job.job_number(environ)
+    except MoorageError:
+        raise UserError("this is no job of Slurm's", "use it in a job that was submitted with --k8s") from None

@@ -1,0 +1,193 @@
+"""Podman's configuration for one job: nothing shared with another job, nothing outside the job's own cgroup."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from moorage.job import Job
+
+KEEPER_SOCKET: Final = "keeper.sock"
+# Podman finds a user's bus without being told (by its usual place), but not where it is told of another one.
+NO_BUS: Final = "no-bus"
+
+# What a user may have in his environment that would make Podman another one, or tell it of a service manager.
+FOREIGN: Final = ("CONTAINER_", "CONTAINERS_", "_CONTAINERS_", "PODMAN_", "STORAGE_DRIVER", "STORAGE_OPTS")
+OF_SERVICES: Final = ("NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "INVOCATION_ID")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where Podman keeps what: small and short-lived things in the run directory, in memory; the rest on scratch."""
+
+    run: Path
+
+    @property
+    def user(self) -> Path:
+        return self.run / "user"
+
+    @property
+    def scratch(self) -> Path:
+        return self.run / "scratch"
+
+    @property
+    def graph(self) -> Path:
+        return self.scratch / "storage"
+
+    @property
+    def socket(self) -> Path:
+        return self.user / KEEPER_SOCKET
+
+    @property
+    def programs(self) -> Path:
+        return self.run / "bin"
+
+    @property
+    def temporary(self) -> Path:
+        """Where Podman keeps its locks, and the number of the process that holds its namespaces: there by default."""
+        return self.user / "libpod" / "tmp"
+
+    @property
+    def to_make(self) -> tuple[Path, ...]:
+        """The directories that must be there before Podman is."""
+        return (self.scratch / "tmp", self.scratch / "data", self.scratch / "cache", self.user / "config")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What of this node a job's Podman uses."""
+
+    podman: Path
+    runtime: Path
+    driver: str
+    registries: str | None = None
+    python: Path = Path(sys.executable)
+
+
+@dataclass(frozen=True)
+class Key:
+    name: str
+    value: str | int | bool | list[str]
+    reason: str
+
+
+def files(job: Job, tools: Tools) -> dict[str, tuple[str, int]]:
+    """Every file of the run directory that is Podman's, by its path in there: its text and mode."""
+    places = Places(job.run)
+    return {
+        "etc/containers.conf": (containers_conf(places, tools), 0o644),
+        "etc/storage.conf": (storage_conf(places), 0o644),
+        "etc/registries.conf": (tools.registries or "", 0o644),
+        "bin/podman": (wrapper(places, tools), 0o755),
+    }
+
+
+def containers_conf(places: Places, tools: Tools) -> str:
+    return _toml(
+        "Podman of this job. Seen with Podman 5.4 and 5.8.",
+        {
+            "containers": (
+                Key("log_driver", "k8s-file", "journald is the default where its files can be read: beyond the job"),
+                Key("pids_limit", 0, "the job's tree has a limit of its own"),
+                Key("keyring", False, "each container would take one of the 200 keys that a user has on a node"),
+            ),
+            "engine": (
+                Key("cgroup_manager", "cgroupfs", "systemd would put containers outside the job"),
+                Key("events_logger", "file", "as log_driver"),
+                Key("lock_type", "file", "the default is in /dev/shm, one for all jobs of a user on a node"),
+                Key("runtime", tools.runtime.name, "an older one may stay in Podman's own cgroup without a word"),
+                Key("remote", False, "there is no service to be asked"),
+                Key("tmp_dir", str(places.temporary), "the job's own"),
+                Key("static_dir", str(places.graph / "libpod"), "the job's own, so that its database is, too"),
+                Key("volume_path", str(places.graph / "volumes"), "the job's own"),
+                Key("image_copy_tmp_dir", str(places.scratch / "tmp"), "the default has no bounds"),
+                Key("network_cmd_options", ["mtu=65520"], "slirp4netns with small packets is eight times slower"),
+            ),
+            "engine.runtimes": (Key(tools.runtime.name, [str(tools.runtime)], "the one that was checked"),),
+            "network": (
+                Key("default_rootless_network_cmd", tools.driver, "chosen for this node"),
+                Key("pasta_options", ["--mtu", "65520"], "as network_cmd_options"),
+                Key("network_config_dir", str(places.graph / "networks"), "the job's own"),
+            ),
+        },
+    )
+
+
+def storage_conf(places: Places) -> str:
+    return _toml(
+        "Images and containers of this job.",
+        {
+            "storage": (
+                Key("driver", "overlay", "the kernel's own, as the user"),
+                Key("rootless_storage_path", str(places.graph), "5.4 does not heed graphroot, and 5.8 wants no two"),
+                Key("runroot", str(places.user / "containers"), "where 5.4 has it in any case"),
+            ),
+        },
+    )
+
+
+def wrapper(places: Places, tools: Tools) -> str:
+    """The program `podman` of the job's script.
+
+    Podman started from the script would be outside the tree, where it can make no cgroup, nor enter one (crun 1.21).
+    """
+    package = Path(__file__).resolve().parent
+    return (
+        f"#!{tools.python} -IS\n"
+        "import sys\n"
+        f"sys.path.append({str(package.parent)!r})\n"
+        f"from {package.name}.exec import main\n"
+        f"main({str(places.socket)!r}, {str(tools.podman)!r})\n"
+    )
+
+
+def environment(places: Places) -> dict[str, str]:
+    """What everything in the job's tree is told, over anything that a user has set."""
+    return configuration(places) | {
+        "XDG_CONFIG_HOME": str(places.user / "config"),
+        "XDG_DATA_HOME": str(places.scratch / "data"),
+        "XDG_CACHE_HOME": str(places.scratch / "cache"),
+        "TMPDIR": str(places.scratch / "tmp"),
+        "DBUS_SESSION_BUS_ADDRESS": f"unix:path={places.user / NO_BUS}",
+    }
+
+
+def configuration(places: Places) -> dict[str, str]:
+    """What the job's script is told: other tools that know these files (skopeo, buildah) use the same images."""
+    return {
+        "CONTAINERS_CONF": str(places.run / "etc" / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(places.run / "etc" / "storage.conf"),
+        "CONTAINERS_REGISTRIES_CONF": str(places.run / "etc" / "registries.conf"),
+        "XDG_RUNTIME_DIR": str(places.user),
+    }
+
+
+def inside(environ: Mapping[str, str], places: Places) -> dict[str, str]:
+    """The environment in which a program runs in the tree: its caller's, but Podman's own where it concerns that."""
+    kept = _without(environ, FOREIGN + OF_SERVICES)
+    path = [place for place in kept.get("PATH", "").split(":") if place != str(places.programs)]
+    return {"HOME": str(places.user), **kept, **environment(places), "PATH": ":".join(path)}
+
+
+def script(environ: Mapping[str, str], places: Places) -> dict[str, str]:
+    """The environment in which a job's script runs: its own, with the tree's programs first in its PATH."""
+    kept = _without(environ, FOREIGN)
+    path = ":".join(filter(None, (str(places.programs), kept.get("PATH"))))
+    return {**kept, **configuration(places), "PATH": path}
+
+
+def _without(environ: Mapping[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in environ.items() if not name.startswith(prefixes)}
+
+
+def _toml(title: str, sections: Mapping[str, tuple[Key, ...]]) -> str:
+    lines = [f"# {title}"]
+    for section, keys in sections.items():
+        lines += ["", f"[{section}]"]
+        # Strings, lists, numbers and booleans are written in TOML as they are in JSON.
+        lines += [f"# {key.reason}\n{key.name} = {json.dumps(key.value)}" for key in keys]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,47 @@
+"""The namespaces in which Podman runs without root: made once for the job, with the node's service manager hidden."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from moorage.command import run
+from moorage.errors import MoorageError
+from moorage.mooring import Mooring
+from moorage.podman import inside
+
+# Whoever finds it there moves himself, or his helpers, to a scope of the user's own systemd, outside the job: Podman
+# 5.4, and netavark 1.14 with its name server, which fails altogether where there is no such systemd.
+SERVICE_MANAGER: Final = Path("/run/systemd")
+
+
+def prepare(mooring: Mooring, log: Path) -> None:
+    """Have Podman make its namespaces, which last as long as the process that it leaves behind to hold them."""
+    for place in mooring.places.to_make:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    hidden = SERVICE_MANAGER if SERVICE_MANAGER.is_dir() else None
+    covering = ("mount", "-t", "tmpfs", "-o", "ro,mode=755,size=4k,nr_inodes=1", "tmpfs", str(hidden))
+    _podman(mooring, log, ["unshare", *(covering if hidden else ("true",))], mooring.waits.podman)
+    if hidden and not _is_covered(hidden, _holder(mooring)):
+        raise MoorageError(f"Podman still sees {hidden}, through which its helpers leave the job: see {log}")
+
+
+def _podman(mooring: Mooring, log: Path, words: Sequence[str], limit: float) -> None:
+    environment = inside({"LC_ALL": "C.UTF-8", **os.environ}, mooring.places)
+    run([mooring.podman, *words], env=environment, cwd=Path("/"), log=log, limit=limit)
+
+
+def _holder(mooring: Mooring) -> int:
+    """The process that holds the namespaces."""
+    try:
+        return int((mooring.places.temporary / "pause.pid").read_text())
+    except (OSError, ValueError) as error:
+        raise MoorageError(f"Podman has left nobody to hold its namespaces: {error}") from error
+
+
+def _is_covered(place: Path, pid: int) -> bool:
+    mounts = (line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines())
+    types = [fields[fields.index("-") + 1] for fields in mounts if fields[4] == str(place)]
+    return types[-1:] == ["tmpfs"]

@@ -1,0 +1,201 @@
+"""`moorage run`: a job's task, which brings up what the job asked for, runs its script, and takes everything down."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from moorage import bundle, command, option, podman, step
+from moorage.crew import Crew
+from moorage.deadline import Deadline
+from moorage.errors import FAILED, MoorageError, UsageError
+from moorage.mooring import Mooring
+from moorage.progress import Progress, duration, size
+from moorage.script import Script, end_as
+from moorage.strays import Strays
+from moorage.watch import Signals, Watch, heeded, name
+
+# While there is no script yet they end its start; any other waits for the script.
+ENDS_THE_START: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
+AGENT: Final = (sys.executable, "-I", "-m", "moorage", "agent")
+# What the agents' own limits may take together, and what it takes until we hear of it.
+LEEWAY: Final = 10.0
+ENDING: Final = 5.0
+STRAY: Final = (
+    "{0} was sent to this job's steps, whose agents do not heed it, and not to its script:"
+    " that takes `scancel --batch`, or --signal=B:{0}@SECONDS"
+)
+
+
+class Interrupted(MoorageError):
+    """A signal ended the start."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {name(number)} before the script was started")
+        self.number = number
+
+
+def main(words: Sequence[str]) -> int:
+    argv = words[1:] if words[:1] == ["--"] else words
+    if not argv:
+        raise UsageError("there is nothing to run", "moorage run [--] SCRIPT [ARGUMENT...]")
+    end_as(run(argv, os.environ, Progress(sys.stderr)))
+
+
+def run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> int:
+    """What the job's task ends with: an exit code, or -N for signal N."""
+    try:
+        mooring = Mooring.of_this_job(environ)
+        nodes = step.nodes(environ)
+    except MoorageError as error:
+        progress.say(str(error))
+        return FAILED
+    with Signals(heeded()) as signals, Watch() as watch:
+        return Runner(mooring, nodes, environ, progress, signals, watch).run(argv)
+
+
+class Runner:
+    def __init__(
+        self,
+        mooring: Mooring,
+        nodes: int,
+        environ: Mapping[str, str],
+        progress: Progress,
+        signals: Signals,
+        watch: Watch,
+    ) -> None:
+        self.mooring = mooring
+        self.environ = environ
+        self.progress = progress
+        self.signals = signals
+        self.watch = watch
+        self.crew = Crew(nodes, watch, self._hear)
+        self.strays = Strays()
+        self.script: Script | None = None
+        self.pending: list[int] = []
+        self.start_up = 0.0
+        self._lost = False
+
+    def run(self, argv: Sequence[str]) -> int:
+        self.watch.on(self.signals.descriptor, self._take_signals)
+        try:
+            self._start()
+            code = self._follow(argv)
+        except Interrupted as interruption:
+            self.progress.say(str(interruption))
+            code = -interruption.number
+        except MoorageError as error:
+            self._report(str(error))
+            code = FAILED
+        self._end()
+        return code
+
+    def _start(self) -> None:
+        self.progress.phase("starting the agents")
+        self.srun = step.srun(self.mooring.srun, self.environ)
+        argv = step.argv(self.srun, self.mooring.job, self.crew.nodes, AGENT)
+        self.crew.start(argv, step.environment(self.environ))
+        waits = self.mooring.waits
+        limit = waits.agents + waits.podman
+        if not self.watch.until(self._started, Deadline(limit), self.progress.tick):
+            raise MoorageError(f"not ready after {limit:g} s")
+        if self._deadly:
+            raise Interrupted(self._deadly[0])
+        if self.crew.failure:
+            raise MoorageError(self.crew.failure)
+        self.start_up = self.progress.elapsed
+        self.progress.say(f"ready after {duration(self.start_up)}")
+
+    def _started(self) -> bool:
+        return self.crew.ready or bool(self.crew.failure or self._deadly)
+
+    @property
+    def _deadly(self) -> list[int]:
+        return [number for number in self.pending if number in ENDS_THE_START]
+
+    def _follow(self, argv: Sequence[str]) -> int:
+        """Run the script; whatever becomes of the agents meanwhile, its code is the job's."""
+        environ = podman.script(option.without(self.environ), self.mooring.places)
+        self.script = script = Script(argv, environ)
+        self.watch.on(script.handle, lambda: None)
+        for number in self.pending:
+            script.signal(number)
+        while script.code is None:
+            self.watch.once(self.strays.patience)
+            self._look_after_crew()
+            for stray in self.strays.certain():
+                self.progress.say(STRAY.format(stray))
+        self.watch.off(script.handle)
+        return script.code
+
+    def _look_after_crew(self) -> None:
+        if self.crew.words.down_asked_for and not self.crew.gone:
+            self.crew.words.down_asked_for = False
+            self.crew.command("down")
+            self._lost = True
+            self.progress.say("taken down early, as asked for; the script goes on")
+        elif self.crew.failure and not self._lost:
+            self._lost = True
+            self.progress.say(f"lost: {self.crew.failure}; the script goes on without it")
+            self._end_step()
+
+    def _end_step(self) -> None:
+        """Agents that nobody hears any more do not hear of the end of the job either (24.11)."""
+        if self.crew.gone and self.crew.words.step:
+            argv = step.end_argv(self.srun, self.mooring.job, self.crew.words.step)
+            with suppress(MoorageError):
+                command.run(argv, env=step.environment(self.environ), limit=ENDING)
+
+    def _end(self) -> None:
+        if self.crew.process is None:
+            return
+        if not self.crew.dismiss(self.mooring.waits.kill + LEEWAY):
+            self.progress.say("the agents did not end in time: the node's warden and Epilog remove what is left")
+        if self.start_up:
+            self.progress.say(self._account())
+
+    def _account(self) -> str:
+        """Start-up, and the use of all nodes: CPU time together, memory where it was highest."""
+        line = f"started in {duration(self.start_up)}, was up for {duration(self.progress.elapsed - self.start_up)}"
+        usage = self.crew.words.usage.values()
+        if not usage:
+            return f"{line}; nothing is known of what was used"
+        seconds = sum(float(one["cpu_seconds"]) for one in usage)
+        peaks = [int(one["memory_peak"]) for one in usage if one.get("memory_peak")]
+        memory = f", at most {size(max(peaks))} of memory" if peaks else ""
+        return f"{line}; used {duration(seconds)} of CPU time{memory}"
+
+    def _take_signals(self) -> None:
+        for number in self.signals.take():
+            self.strays.received(name(number))
+            if self.script:
+                self.script.signal(number)
+            else:
+                self.pending.append(number)
+
+    def _hear(self, kind: str, text: str) -> None:
+        match kind:
+            case "phase":
+                self.progress.phase(text)
+            case "signal":
+                self.strays.told(text)
+            case _:
+                self.progress.say(text)
+
+    def _report(self, cause: str) -> None:
+        """The cause in the job's output, and all that may help to understand it in a file."""
+        submitted = Path(self.environ.get("SLURM_SUBMIT_DIR", "."))
+        parts = {
+            "cause": cause,
+            "phases": "\n".join(self.progress.lines),
+            "this job": repr(self.mooring),
+            "srun and the tasks": "\n".join(self.crew.noise),
+            **{f"Podman on {node}": log for node, log in self.crew.words.logs.items()},
+        }
+        kept = bundle.write([submitted, Path.home()], f"moorage-{self.mooring.job}", parts)
+        self.progress.say(f"{cause} (more in {kept})" if kept else cause)

@@ -1,0 +1,94 @@
+"""The file that a failed start leaves: its owner's alone, and without what must not be sent around."""
+
+from __future__ import annotations
+
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from moorage import bundle
+
+WEB = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln"
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("pulling https://alice:hunter2@registry.site/x", "hunter2"),
+        ("Authorization: Bearer abc.def-123", "abc.def-123"),
+        ("Authorization: Basic YWxpY2U6aHVudGVyMg==", "YWxpY2U6aHVudGVyMg=="),
+        (f"token is {WEB}", WEB),
+        (f"a{WEB[1:]} {WEB}", WEB),
+        ("podman login --password hunter2 -u alice", "hunter2"),
+        ("podman login --password=hunter2", "hunter2"),
+        ("REGISTRY_PASSWORD=hunter2 podman pull", "hunter2"),
+        ("AWS_SECRET_ACCESS_KEY: hunter2", "hunter2"),
+        ('{"auths": {"r": {"auth": "aHVudGVyMg=="}}}', "aHVudGVyMg=="),
+        ("client-key-data: aHVudGVyMg==", "aHVudGVyMg=="),
+        ("passphrase: 'two words'", "two words"),
+        ("api_key=hunter2,next=1", "hunter2"),
+        ("skopeo copy --creds alice:hunter2 a b", "hunter2"),
+        ("curl --registry-token hunter2", "hunter2"),
+        ("x\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\nhunter2\n-----END RSA PRIVATE KEY-----\ny", "hunter2"),
+        ("cut off: -----BEGIN PRIVATE KEY-----\nhunter2", "hunter2"),
+    ],
+)
+def test_secrets_are_removed(text: str, secret: str) -> None:
+    clean = bundle.without_secrets(text)
+    assert secret not in clean
+    assert bundle.HIDDEN in clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: short-name resolution enforced but cannot prompt without a TTY",
+        "warden: process 1192 is not the owner's",
+        "https://registry.site/v2/library/x: no such host",
+        "/sys/fs/cgroup/system.slice/slurmstepd.scope/job_17: Permission denied",
+        "moorage:    1.2 s  asking for a cgroup",
+        "unauthorized: authentication required",
+        "no token was found, the key is missing",
+        "author: alice",
+    ],
+)
+def test_the_rest_stays(text: str) -> None:
+    assert bundle.without_secrets(text) == text
+
+
+def test_parts_have_titles_and_their_ends() -> None:
+    text = bundle.text_of({"first": "a\n", "second": "x" * bundle.MOST + "the end"})
+    assert text.startswith("==== first\na\n\n==== second\nxxx")
+    assert text.endswith("the end\n")
+    assert len(text) < bundle.MOST
+
+
+@pytest.mark.parametrize("letter", ["x", "-", "token", "a:", "://", "-----BEGIN ", '"', " "])
+def test_a_long_line_takes_no_time(letter: str) -> None:
+    started = time.monotonic()
+    bundle.without_secrets(letter * ((1 << 20) // len(letter)))
+    assert time.monotonic() - started < 20
+
+
+def test_it_is_its_owners_alone(tmp_path: Path) -> None:
+    path = bundle.write([tmp_path], "moorage-17", {"cause": "x"})
+    assert path == tmp_path / "moorage-17.log"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == "==== cause\nx\n"
+
+
+def test_nothing_is_written_over_or_through(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "moorage-17.log").symlink_to(victim)
+    (tmp_path / "moorage-17.1.log").write_text("an earlier one")
+    assert bundle.write([tmp_path], "moorage-17", {"cause": "x"}) == tmp_path / "moorage-17.2.log"
+    assert victim.read_text() == "mine"
+
+
+def test_the_next_directory_is_tried(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    assert bundle.write([missing, tmp_path], "b", {}) == tmp_path / "b.log"
+    assert bundle.write([missing], "b", {}) is None

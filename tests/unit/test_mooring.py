@@ -1,0 +1,84 @@
+"""What a job is told of itself, or why it has nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage import job
+from moorage.errors import MoorageError, UserError
+from moorage.mooring import Mooring, Waits, this_job
+
+FIELDS: dict[str, Any] = {
+    "job": 17,
+    "restart": 1,
+    "node": "n1",
+    "spec": {"enabled": True, "cluster": "none", "version": None, "uplink": None},
+    "uplink": "pasta",
+    "podman": "/usr/bin/podman",
+    "srun": "/opt/slurm/bin/srun",
+    "wait": {"agents": 1, "podman": 2.5, "kill": 3},
+    "versions": {"of": "no interest"},
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(job, "RUN", tmp_path)
+    (tmp_path / "17").mkdir()
+    return tmp_path / "17"
+
+
+def test_all_of_it(run: Path) -> None:
+    (run / "job.json").write_text(json.dumps(FIELDS))
+    mooring = Mooring.of_this_job({"SLURM_JOB_ID": "17"})
+    assert (mooring.job, mooring.restart, mooring.node, mooring.uplink) == (17, 1, "n1", "pasta")
+    assert mooring.spec.cluster == "none"
+    assert mooring.podman == Path("/usr/bin/podman")
+    assert mooring.srun == Path("/opt/slurm/bin/srun")
+    assert mooring.waits == Waits(1, 2.5, 3)
+    assert mooring.warden == run / "warden.sock"
+    assert mooring.places.run == run
+
+
+@pytest.mark.parametrize("missing", ["srun", "wait"])
+def test_without(run: Path, missing: str) -> None:
+    (run / "job.json").write_text(json.dumps({name: value for name, value in FIELDS.items() if name != missing}))
+    mooring = Mooring.load(17)
+    assert mooring.srun is None or mooring.waits == Waits()
+
+
+def test_a_refusal_is_the_error(run: Path) -> None:
+    (run / "job.json").write_text(json.dumps(FIELDS))
+    (run / "refusal").write_text("you have no subuids: ask for some\n")
+    with pytest.raises(MoorageError) as caught:
+        Mooring.load(17)
+    assert str(caught.value) == "you have no subuids: ask for some"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "the Prolog has not prepared this node for job 17"),
+        ("", "not understood"),
+        ("[]", "not understood"),
+        ("{}", "not understood"),
+        (json.dumps(FIELDS | {"wait": {"other": 1}}), "not understood"),
+        (json.dumps(FIELDS | {"podman": None}), "not understood"),
+    ],
+)
+def test_not_prepared(run: Path, content: str | None, said: str) -> None:
+    if content is not None:
+        (run / "job.json").write_text(content)
+    with pytest.raises(UserError, match=said) as caught:
+        Mooring.load(17)
+    assert "journalctl" in caught.value.remedy
+
+
+@pytest.mark.parametrize("environ", [{}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "x"}, {"SLURM_JOB_ID": "../17"}])
+def test_no_job(environ: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="no job"):
+        this_job(environ)
