@@ -13,15 +13,9 @@ from virtual.cluster import Cluster
 @pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 def test_a_plain_cluster_works_but_not_inside_its_job(lab: Cluster, figures: Figures) -> None:
     """Ready node, kube-proxy, CoreDNS, a bound volume and a service answered by name, all in one job."""
-    others = lab.machines[1:]
-    for machine in others:
-        machine.pause()
-    try:
+    with lab.others_waiting():
         baseline.prepare(lab.first.shell, warm=False)
         result = baseline.measure(lab.first.shell, "cold")
-    finally:
-        for machine in others:
-            machine.resume()
     print(baseline.table(result))
     figures.add("plain kind in a job, cold, submission to ready", result.seconds, "s")
     names = {seen.name for seen in result.during}

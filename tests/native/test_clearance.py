@@ -184,14 +184,19 @@ def test_an_epilog_within_the_job_removes_only_its_own_step(moor: Callable[..., 
         assert extern.exists()
 
 
-def test_usage_is_kept_until_the_end(moor: Callable[..., State], scope: Path, tree: Path) -> None:
+def test_what_was_used_is_told_once(
+    moor: Callable[..., State], scope: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Where the warden could not write it down, because it was killed as well."""
     moor()
     with Peer(USER, leaf(scope, "job_17", "step_batch", "task_0")):
         cleared()
         known = state.load(JOB.id)
-    assert known
-    assert known.usage
+        assert known
+        assert known.usage
+        assert capsys.readouterr().err.count(f"job 17 end: used {known.usage}\n") == 1
+        cleared()
+        assert "used" not in capsys.readouterr().err
 
 
 class TestPlanted:

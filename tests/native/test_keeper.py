@@ -70,7 +70,7 @@ class TestErrands:
         assert subprocess.run(["sh", "-c", shell], timeout=LIMIT, **AS_USER).returncode == 3
 
     def test_arguments_as_they_were(self) -> None:
-        words = ["", "a b", "--", "-x", "two\nlines", "ä", b"\xff"]
+        words: list[str | bytes] = ["", "a b", "--", "-x", "two\nlines", "ä", b"\xff"]
         code, out, _ = called("printf", "[%s]", *words)
         assert (code, out) == (0, "[][a b][--][-x][two\nlines][ä][\ufffd]")
 

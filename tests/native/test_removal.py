@@ -283,6 +283,21 @@ class TestItsOwnerIsStillThere:
         assert (outside / "file").read_text() == "mine"
         assert outside.stat().st_uid == 0
 
+    def test_a_directory_is_roots_before_it_is_looked_into(
+        self, tree: Path, owner: Peer, held: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def unlinked(directory: int, name: str) -> bool:
+            if name == "file":
+                refused.append(owner.do(refusal, held))
+            return real(directory, name)
+
+        (tree / "a/b/file").touch()
+        refused: list[str] = []
+        real = removal._unlinked
+        monkeypatch.setattr(removal, "_unlinked", unlinked)
+        assert removed(tree) == {}
+        assert refused == ["PermissionError"]
+
     def test_a_directory_in_work_is_roots_alone(self, tree: Path, owner: Peer, held: int) -> None:
         (tree / "kept").mkdir()
         run(["mount", "-t", "tmpfs", "tmpfs", tree / "a"])
@@ -292,6 +307,14 @@ class TestItsOwnerIsStillThere:
 
 def make_in(directory: int, name: str) -> None:
     os.mkdir(name, dir_fd=directory)
+
+
+def refusal(directory: int) -> str:
+    try:
+        make_in(directory, "during")
+    except OSError as error:
+        return type(error).__name__
+    return "none"
 
 
 def restless(directory: int, target: Path) -> int:

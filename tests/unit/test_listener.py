@@ -135,6 +135,23 @@ def test_who_hangs_up_is_forgotten(host: Host, asked: bool) -> None:
         host.listener.answer(connection, wire.ok({}))
 
 
+def test_one_that_is_answered_with_another_is_not_heard_again(host: Host) -> None:
+    """Both have something to say in the same turn, and the first to be heard ends the other."""
+
+    def answer_all(*_: object) -> None:
+        for connection in host.listener.connections:
+            host.listener.answer(connection, wire.ok({}))
+
+    host.listener.serve = answer_all
+    callers = [host.caller() for _ in range(2)]
+    host.turn()
+    for caller in callers:
+        caller.send(wire.request("lend"))
+    host.turn()
+    assert [wire.outcome(caller.recv(4096)) for caller in callers] == [{}, {}]
+    assert host.listener.connections == []
+
+
 def test_a_second_request_is_refused(host: Host) -> None:
     caller = host.caller()
     for _ in range(2):

@@ -99,6 +99,21 @@ class Cluster:
             self._all(lambda machine: machine.set_clock())
             self.wait_idle()
 
+    @contextmanager
+    def others_waiting(self) -> Iterator[None]:
+        """The first guest has this machine to itself; the others stand still, and are back in Slurm afterwards."""
+        for machine in self.machines[1:]:
+            machine.pause()
+        try:
+            yield
+        finally:
+            for machine in self.machines[1:]:
+                machine.resume()
+                machine.set_clock()
+                # Slurm has given up on a node that was silent for so long, and asks again only every few minutes.
+                machine.shell.run(["systemctl", "restart", "slurmd"])
+            self.wait_idle()
+
     def reset(self, name: str) -> None:
         """Cut the power of one guest and let it boot again, with the disk it had."""
         machine = self.machine(name)
