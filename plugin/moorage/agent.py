@@ -38,19 +38,20 @@ def agent(environ: Mapping[str, str]) -> int:
     mouth = Mouth(writer(sys.stdout.fileno()), f"{node}.{os.getpid()}")
     try:
         mooring = Mooring.of_this_job(environ)
-        link = forked(mooring)
+        keeper, link = forked(mooring)
         with Signals(FROM_OUTSIDE) as signals, Watch() as watch, placeholder.door(mooring.places):
-            return Agent(mooring, node, mouth, link, watch, signals).serve()
+            return Agent(mooring, node, mouth, keeper, link, watch, signals).serve()
     except Exception as error:
         cause = str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
         mouth.say({"node": node, "event": "failed", "cause": cause})
         return 1
 
 
-def forked(mooring: Mooring) -> socket.socket:
-    """Our end of a socket whose other end is the keeper's: by a fork, because a second interpreter takes its time."""
+def forked(mooring: Mooring) -> tuple[int, socket.socket]:
+    """The keeper, and our end of a socket to it: by a fork, because a second interpreter takes its time."""
     ours, keepers = socket.socketpair()
-    if os.fork() == 0:
+    keeper = os.fork()
+    if keeper == 0:
         ours.close()
         try:
             os._exit(keep(mooring, keepers))
@@ -58,21 +59,30 @@ def forked(mooring: Mooring) -> socket.socket:
             traceback.print_exc()
             os._exit(1)
     keepers.close()
-    return ours
+    return keeper, ours
 
 
 class Agent:
     def __init__(
-        self, mooring: Mooring, node: str, mouth: Mouth, link: socket.socket, watch: Watch, signals: Signals
+        self,
+        mooring: Mooring,
+        node: str,
+        mouth: Mouth,
+        keeper: int,
+        link: socket.socket,
+        watch: Watch,
+        signals: Signals,
     ) -> None:
         self.mooring = mooring
         self.node = node
         self.mouth = mouth
+        self.keeper = keeper
         self.link = link
         self.watch = watch
         self.signals = signals
         self.keeper_gone = False
         self.told_to_end = False
+        self._ready = False
         self._failed = False
         self._commands = Ear()
         self._events = Ear()
@@ -97,7 +107,11 @@ class Agent:
 
     def _end(self) -> None:
         """The keeper first, then what it all has used; when we are gone the warden removes the tree."""
-        self._tell_keeper({"command": "down"})
+        if self._ready:
+            self._tell_keeper({"command": "down"})
+        elif not self.keeper_gone:
+            # It may be waiting for Podman, and there is nothing to be gentle with yet.
+            os.kill(self.keeper, signal.SIGKILL)
         self.watch.until(lambda: self.keeper_gone, Deadline(self.mooring.waits.kill + LEEWAY))
         with suppress(MoorageError):
             self._say("usage", **wire.call(self.mooring.warden, "usage", USAGE_LIMIT))
@@ -119,6 +133,7 @@ class Agent:
             self.keeper_gone = True
         for message in self._events.hear(chunk):
             if isinstance(message, dict):
+                self._ready = self._ready or message.get("event") == "ready"
                 self._failed = self._failed or message.get("event") == "failed"
                 self.mouth.say({"node": self.node, **message})
 
@@ -132,7 +147,7 @@ class Agent:
 
     def _keepers_end(self) -> str:
         with suppress(ChildProcessError):
-            code = os.waitstatus_to_exitcode(os.wait()[1])
+            code = os.waitstatus_to_exitcode(os.waitpid(self.keeper, 0)[1])
             return f"exit code {code}" if code >= 0 else f"killed by {name(-code)}"
         return "nobody knows how"
 

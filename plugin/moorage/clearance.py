@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -88,9 +87,7 @@ class _Clearance:
 
     def result(self) -> list[Leftover]:
         """Do it all, whatever becomes of each part, and see what is still there."""
-        for mount in mounts.table():
-            if mount.point.is_relative_to(self.run):
-                self._attempt(mount.point, partial(_wake, mount))
+        self._attempt(self.run, self._wake_mounts)
         self._attempt(state_file(self.job), self._end_cgroups)
         self._attempt(self.run, self._unmount)
         self._discard_scratch()
@@ -108,6 +105,14 @@ class _Clearance:
         expected = isinstance(error, (OSError, MoorageError))
         self.causes[place] = str(error) if expected else repr(error)
         journal.log(f"{place}: {self.causes[place]}", phase=PHASE, job=self.job, priority=journal.WARNING)
+
+    def _wake_mounts(self) -> None:
+        """End the connections of FUSE mounts, so that whoever waits for one of their servers can die."""
+        for mount in mounts.table():
+            if mount.kind.startswith("fuse") and mount.point.is_relative_to(self.run):
+                major, minor = map(int, mount.device.split(":"))
+                with suppress(FileNotFoundError):
+                    cgroup.put(FUSE / str(major << 20 | minor) / "abort", 1)
 
     def _end_cgroups(self) -> None:
         """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
@@ -178,11 +183,3 @@ class _Clearance:
 
     def _left(self, what: str, place: Path) -> Leftover:
         return Leftover(what, str(place), self.causes.get(place, "it came back"))
-
-
-def _wake(mount: mounts.Mount) -> None:
-    """End the connection of a FUSE mount, so that whoever waits for its server can die."""
-    if mount.kind.startswith("fuse"):
-        major, minor = map(int, mount.device.split(":"))
-        with suppress(FileNotFoundError):
-            cgroup.put(FUSE / str(major << 20 | minor) / "abort", 1)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from moorage import cgroup
+from moorage import cgroup, journal
 from moorage.cgroup import Leaf, number, put
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UserError
@@ -121,9 +121,16 @@ def ended(state: State, deadline: Deadline) -> State:
     if tree is None:
         return state
     if state.usage is None and tree.exists():
-        state = state.changed(usage=Usage.of(tree))
+        state = _accounted(state, tree)
     take_back(tree)
     cgroup.kill(tree, deadline)
     if not cgroup.remove(tree):
         raise MoorageError(f"{tree} cannot be removed: something has come to life in it again")
     return state if state.phase == Phase.ENDED else state.changed(phase=Phase.ENDED)
+
+
+def _accounted(state: State, tree: Path) -> State:
+    """Once in the life of a job what it used is written down, and told."""
+    used = Usage.of(tree)
+    journal.log(f"used {used}", phase="end", job=state.job, **used.as_dict())
+    return state.changed(usage=used)

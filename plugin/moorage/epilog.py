@@ -26,6 +26,8 @@ def main() -> NoReturn:
         left = clear(job, deadline)
         for one in left:
             _report(job, one)
+        if not left:
+            journal.log("nothing is left", phase=PHASE, job=job)
         # What another Epilog had to leave, because a process did not die, can go by now.
         for found in sweep(deadline.within(OTHERS), act=True, besides=job):
             if found.touched:

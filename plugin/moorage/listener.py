@@ -120,6 +120,9 @@ class Listener:
         return "too many connections at once: wait for the answers" if same >= MOST_PER_PEER else ""
 
     def _hear(self, connection: Connection) -> None:
+        if not connection.open:
+            # Another event of the same moment has ended it.
+            return
         try:
             # Descriptors that come along are closed by the kernel, because nobody asks for them here.
             packet = connection.stream.recv(wire.LONGEST + 1)

@@ -175,8 +175,7 @@ class Warden:
             journal.log(f"{reason}, but {error}", phase="end", job=self.state.job, priority=journal.ERROR)
             self.state = load(self.state.job.id) or self.state
             return
-        used = self.state.usage or Usage(0, 0, 0)
-        journal.log(f"{reason}; used {used}", phase="end", job=self.state.job, **used.as_dict())
+        journal.log(reason, phase="end", job=self.state.job)
 
 
 def main(words: Sequence[str]) -> NoReturn:

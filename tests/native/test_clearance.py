@@ -25,7 +25,8 @@ from support.node import JOB, LIMITS, USER, node
 from support.peers import Peer, forked
 from support.processes import ended
 
-PLACE = Path("/var/lib/moorage/scratch")
+# Loop devices are the whole machine's, and tell of other runs of these tests as well.
+PLACE = Path(f"/var/lib/moorage/scratch-{os.getpid()}")
 SIZE = 64 * MIB
 KINDS: tuple[config.ScratchKind, ...] = ("loop", "tmpfs", "directory")
 
@@ -77,10 +78,10 @@ def traces() -> list[str]:
     places = [JOB.run, *Path("/var/lib/moorage/jobs").glob("*"), *PLACE.glob("*"), *PLACE.glob(".*/*")]
     seen = [str(place) for place in places if os.path.lexists(place) and place.name != ".moorage-trash"]
     table = Path("/proc/self/mountinfo").read_text()
-    seen += [line for line in table.splitlines() if "/run/moorage" in line or "moorage/scratch" in line]
+    seen += [line for line in table.splitlines() if "/run/moorage" in line or str(PLACE) in line]
     loops = [file.read_text().strip() for file in Path("/sys/block").glob("loop*/loop/backing_file")]
     seen += [file for file in loops if str(PLACE) in file]
-    return seen + [str(path) for path in Path("/sys/fs/cgroup").glob("moorage-test-*/*/job_17")]
+    return seen + [str(path) for path in Path("/sys/fs/cgroup").glob(f"moorage-test-{os.getpid()}/*/job_17")]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import json
 import os
 import select
@@ -9,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -30,6 +33,7 @@ LIMIT = 20.0
 PLACES = Places(JOB.run)
 WAITS = {"agents": 10.0, "podman": 10.0, "kill": 5.0}
 PACKAGE = Path(podman.__file__).parent
+PACKAGES = JOB.run / "python"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # `podman sh -c ...` runs a shell, where a real one would run a container.
@@ -71,12 +75,11 @@ def moored(fields: Mapping[str, object] | None = None) -> Mooring:
         (JOB.run / place).mkdir()
         (JOB.run / place).chmod(mode)
         os.chown(JOB.run / place, owner, owner)
-    # A checkout may be where only its owner can read.
-    shutil.copytree(PACKAGE, JOB.run / "python" / "moorage", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(_compiled(), PACKAGES)
     program = _program(JOB.run / "bin" / "the-real-podman", _PODMAN)
     tools = Tools(program, Path("/usr/bin/crun"), "pasta", python=interpreter())
     for name, (text, mode) in podman.files(JOB, tools).items():
-        (JOB.run / name).write_text(text.replace(str(PACKAGE.parent), str(JOB.run / "python")))
+        (JOB.run / name).write_text(text.replace(str(PACKAGE.parent), str(PACKAGES)))
         (JOB.run / name).chmod(mode)
     description = {
         "job": JOB.id,
@@ -91,10 +94,24 @@ def moored(fields: Mapping[str, object] | None = None) -> Mooring:
     return Mooring.load(JOB.id)
 
 
+@cache
+def _compiled() -> Path:
+    """The package as if installed: a checkout is compiled at each start, and may be where only its owner can read."""
+    place = Path(tempfile.mkdtemp(prefix="moorage-package-"))
+    atexit.register(shutil.rmtree, place)
+    place.chmod(0o755)
+    shutil.copytree(PACKAGE, place / "moorage", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([interpreter(), "-ISm", "compileall", "-qq", place], check=True)
+    return place
+
+
 def _program(path: Path, text: str) -> Path:
     path.write_text(text)
     path.chmod(0o755)
     return path
+
+
+PR_SET_DUMPABLE = 4
 
 
 class Keeper:
@@ -170,6 +187,8 @@ def _become_keeper(mooring: Mooring, link: socket.socket, owner: int) -> NoRetur
         os.setgroups([])
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)
+        # Only a program that was started as the user may write its own files in /proc, as the real keeper was.
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
         code = keep(mooring, link)
     finally:
         os._exit(code)
