@@ -321,9 +321,11 @@ class TestWhatStays:
         monkeypatch.setenv("SLURM_JOB_ID", "17")
         with monkeypatch.context() as patch, Peer(USER, tree / "init") as contained:
             patch.setattr(cgroup, "put", lambda *_: None)
+            started = time.monotonic()
             with pytest.raises(SystemExit) as exit_:
                 epilog.main()
             assert exit_.value.code == 0
+            assert time.monotonic() - started < 4, "of the 5 s some were to be left for the rest"
             assert Process.of(contained.pid).alive
         assert cleared() == []
         assert traces() == []
