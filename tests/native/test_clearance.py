@@ -20,7 +20,7 @@ from moorage.state import Phase, State
 from support.cgroups import leaf
 from support.fakes import FakeCommand
 from support.hung import hung_mount
-from support.namespaces import MOUNT, fresh
+from support.namespaces import MOUNT, unshare
 from support.node import JOB, LIMITS, USER, node
 from support.peers import Peer, forked
 from support.processes import ended
@@ -28,6 +28,7 @@ from support.processes import ended
 # Loop devices are the whole machine's, and tell of other runs of these tests as well.
 PLACE = Path(f"/var/lib/moorage/scratch-{os.getpid()}")
 SIZE = 64 * MIB
+NEW_USER = 0x10000000
 KINDS: tuple[config.ScratchKind, ...] = ("loop", "tmpfs", "directory")
 
 
@@ -239,11 +240,12 @@ class TestPlanted:
         assert await_none(traces) == []
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_a_mount_namespace(self, moor: Callable[..., State], kind: config.ScratchKind) -> None:
+    @pytest.mark.parametrize("uid", [0, USER])
+    def test_a_mount_namespace(self, moor: Callable[..., State], kind: config.ScratchKind, uid: int) -> None:
         """As Podman of his other job has one: nothing is mounted there any more either."""
         moor(kind)
-        with Peer(0) as other_job:
-            other_job.do(own_mounts)
+        with Peer(uid) as other_job:
+            other_job.do(unshare, MOUNT | (NEW_USER if uid else 0))
             seen = Path(f"/proc/{other_job.pid}/mountinfo")
             assert str(JOB.scratch) in seen.read_text()
             assert cleared() == []
@@ -294,15 +296,6 @@ def await_blocked(pid: int, limit: float = 10.0) -> None:
     while Path(f"/proc/{pid}/wchan").read_text() != "request_wait_answer":
         assert time.monotonic() < end
         time.sleep(0.01)
-
-
-def own_mounts() -> None:
-    undo = fresh(MOUNT)
-    undo.__enter__()
-    _KEPT.append(undo)
-
-
-_KEPT: list[object] = []
 
 
 class TestWhatStays:

@@ -109,6 +109,7 @@ class Cluster:
         finally:
             for machine in self.machines[1:]:
                 machine.resume()
+                machine.shell.hang_up()
                 machine.set_clock()
                 # Slurm has given up on a node that was silent for so long, and asks again only every few minutes.
                 machine.shell.run(["systemctl", "restart", "slurmd"])
