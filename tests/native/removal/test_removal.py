@@ -6,7 +6,6 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,39 +13,9 @@ import pytest
 from moorage import mounts, removal
 from moorage.beneath import entered, opened
 from moorage.command import run
-from moorage.deadline import Deadline
-from moorage.removal import MOST_NAMED, remove
+from moorage.removal import MOST_NAMED
 from support.hung import hung_mount
-from support.namespaces import MOUNT, fresh
-from support.peers import Peer
-
-USER = 12345
-LIMIT = 60.0
-
-
-@pytest.fixture(params=["tmpfs", "disk"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A directory of root's that others can enter, on the one kind of file system and the other."""
-    with fresh(MOUNT):
-        for directory in tmp_path.parents[:2]:
-            directory.chmod(0o755)
-        if request.param == "tmpfs":
-            run(["mount", "-t", "tmpfs", "tmpfs", tmp_path])
-        tmp_path.chmod(0o755)
-        yield tmp_path
-
-
-@pytest.fixture
-def tree(place: Path) -> Path:
-    tree = place / "tree"
-    tree.mkdir()
-    os.chown(tree, USER, USER)
-    return tree
-
-
-def removed(tree: Path, limit: float = LIMIT) -> dict[str, str]:
-    with opened(tree.parent) as parent:
-        return remove(parent, tree.name, Deadline(limit))
+from support.trees import make_deep, removed
 
 
 def names(directory: int) -> list[str]:
@@ -101,16 +70,6 @@ def test_deeper_than_any_path_is_long(tree: Path) -> None:
     make_deep(tree, "d" * 255, 1100)
     assert removed(tree) == {}
     assert not tree.exists()
-
-
-def make_deep(top: Path, name: str, depth: int) -> None:
-    here = os.open(top, os.O_RDONLY)
-    for _ in range(depth):
-        os.mkdir(name, dir_fd=here)
-        below = os.open(name, os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = below
-    os.close(here)
 
 
 def test_directories_without_permissions(tree: Path) -> None:
@@ -246,89 +205,3 @@ def test_tens_of_thousands_of_inodes(tree: Path) -> None:
     assert removed(tree) == {}
     assert time.monotonic() - started < 30
     assert not tree.exists()
-
-
-class TestItsOwnerIsStillThere:
-    """He holds a descriptor of a directory in there: his other job does."""
-
-    @pytest.fixture
-    def owner(self) -> Iterator[Peer]:
-        with Peer(USER) as owner:
-            yield owner
-
-    @pytest.fixture
-    def held(self, tree: Path, owner: Peer) -> int:
-        owner.do(os.makedirs, tree / "a/b/c")
-        descriptor: int = owner.do(os.open, tree / "a/b", os.O_RDONLY)
-        return descriptor
-
-    def test_he_can_put_nothing_in_there_afterwards(self, tree: Path, owner: Peer, held: int) -> None:
-        owner.do(make_in, held, "before")
-        assert removed(tree) == {}
-        assert not tree.exists()
-        with pytest.raises(OSError, match=r"denied|No such"):
-            owner.do(make_in, held, "after")
-
-    def test_nor_while_it_is_being_removed(self, place: Path, tree: Path, owner: Peer, held: int) -> None:
-        """He makes files, directories and links as fast as he can, and moves what is there."""
-        outside = place / "outside"
-        outside.mkdir()
-        (outside / "file").write_text("mine")
-        for number in range(2000):
-            (tree / f"file{number}").touch()
-        owner.begin(restless, held, outside)
-        while not (tree / "a/b/c/0").exists() and owner.waiting:
-            pass
-        assert removed(tree) == {}
-        assert not tree.exists()
-        assert owner.result() > 0
-        assert (outside / "file").read_text() == "mine"
-        assert outside.stat().st_uid == 0
-
-    def test_a_directory_is_roots_before_it_is_looked_into(
-        self, tree: Path, owner: Peer, held: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def unlinked(directory: int, name: str) -> bool:
-            if name == "file":
-                refused.append(owner.do(refusal, held))
-            return real(directory, name)
-
-        (tree / "a/b/file").touch()
-        refused: list[str] = []
-        real = removal._unlinked
-        monkeypatch.setattr(removal, "_unlinked", unlinked)
-        assert removed(tree) == {}
-        assert refused == ["PermissionError"]
-
-    def test_a_directory_in_work_is_roots_alone(self, tree: Path, owner: Peer, held: int) -> None:
-        (tree / "kept").mkdir()
-        run(["mount", "-t", "tmpfs", "tmpfs", tree / "a"])
-        removed(tree, 0)
-        assert (tree.stat().st_uid, stat.S_IMODE(tree.stat().st_mode)) == (0, 0o700)
-
-
-def make_in(directory: int, name: str) -> None:
-    os.mkdir(name, dir_fd=directory)
-
-
-def refusal(directory: int) -> str:
-    try:
-        make_in(directory, "during")
-    except OSError as error:
-        return type(error).__name__
-    return "none"
-
-
-def restless(directory: int, target: Path) -> int:
-    """What one can do by a descriptor, until it is refused; how often it was done."""
-    done = 0
-    try:
-        while True:
-            name = str(done)
-            os.mkdir(name, dir_fd=directory)
-            os.symlink(target, f"l{name}", dir_fd=directory)
-            os.rename(f"l{name}", f"c/l{name}", src_dir_fd=directory, dst_dir_fd=directory)
-            os.rename(name, f"c/{name}", src_dir_fd=directory, dst_dir_fd=directory)
-            done += 1
-    except OSError:
-        return done

@@ -1,0 +1,115 @@
+"""What the owner of a job can do so that something of it stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moorage import clearance, config, mounts, trash
+from moorage.command import run
+from moorage.deadline import Deadline
+from moorage.state import State
+from support.fakes import FakeCommand
+from support.hung import hung_mount
+from support.namespaces import MOUNT, unshare
+from support.node import JOB, USER
+from support.peers import Peer
+from support.processes import ended
+from support.traces import KINDS, NEW_USER, PLACE, await_none, cleared, traces
+
+
+class TestPlanted:
+    """What the owner of the job can do so that it stays."""
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("place", ["user", "user/a", "scratch", "scratch/a"])
+    def test_a_mount_that_hangs(self, moor: Callable[..., State], kind: config.ScratchKind, place: str) -> None:
+        moor(kind)
+        point = JOB.run / place
+        point.mkdir(exist_ok=True)
+        with hung_mount(point):
+            started = time.monotonic()
+            assert cleared() == []
+            assert time.monotonic() - started < 5
+        assert await_none(traces) == []
+
+    def test_a_process_that_waits_for_a_mount_that_hangs(self, moor: Callable[..., State], tree: Path) -> None:
+        """It would not die of SIGKILL."""
+        moor()
+        run(["mount", "-t", "fusectl", "none", "/sys/fs/fuse/connections"], ok=(0, 32))
+        with Peer(0, tree / "init") as waiting, hung_mount(JOB.user_run):
+            waiting.begin(os.listdir, JOB.user_run)
+            await_blocked(waiting.pid)
+            assert cleared() == []
+            assert ended(waiting.pid, 0)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_descriptor(self, moor: Callable[..., State], kind: config.ScratchKind) -> None:
+        moor(kind)
+        (JOB.scratch / "file").write_text("x")
+        with Peer(USER) as other_job:
+            for place in (JOB.scratch, JOB.user_run):
+                other_job.do(os.open, place, os.O_RDONLY)
+            other_job.do(os.chdir, JOB.scratch)
+            assert cleared() == []
+            seen = traces()
+            assert [trace for trace in seen if "(deleted)" not in trace] == []
+        assert await_none(traces) == []
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("uid", [0, USER])
+    def test_a_mount_namespace(self, moor: Callable[..., State], kind: config.ScratchKind, uid: int) -> None:
+        """As Podman of his other job has one: nothing is mounted there any more either."""
+        moor(kind)
+        with Peer(uid) as other_job:
+            other_job.do(unshare, MOUNT | (NEW_USER if uid else 0))
+            seen = Path(f"/proc/{other_job.pid}/mountinfo")
+            assert str(JOB.scratch) in seen.read_text()
+            assert cleared() == []
+            assert str(JOB.run) not in seen.read_text()
+            assert await_none(traces) == []
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_mounts_within_mounts(self, moor: Callable[..., State], kind: config.ScratchKind) -> None:
+        moor(kind)
+        for name in ("a", "a/b", "a"):
+            (JOB.scratch / name).mkdir(exist_ok=True)
+            run(["mount", "-t", "tmpfs", "tmpfs", JOB.scratch / name])
+        assert cleared() == []
+        assert await_none(traces) == []
+
+    def test_a_link_in_the_place_of_a_mount_point(self, moor: Callable[..., State]) -> None:
+        """Nothing that the table of mounts says of his directories is taken for a path."""
+        moor()
+        run(["mount", "-t", "tmpfs", "tmpfs", PLACE])
+        (JOB.user_run / "a/scratch").mkdir(parents=True)
+        run(["mount", "-t", "tmpfs", "tmpfs", JOB.user_run / "a/scratch"])
+        (JOB.user_run / "a").rename(JOB.user_run / "b")
+        (JOB.user_run / "a").symlink_to("/var/lib/moorage")
+        assert cleared() == []
+        assert mounts.below(PLACE) == [PLACE]
+        run(["umount", PLACE])
+
+    def test_more_than_there_is_time_for(
+        self, moor: Callable[..., State], systemctl: FakeCommand, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(clearance, "REMOVING", 0.0)
+        moor("directory")
+        (JOB.scratch / "a/b").mkdir(parents=True)
+        assert cleared() == []
+        assert not (PLACE / "17").exists()
+        assert systemctl.calls[-1] == ["start", "--no-block", "moorage-trash.service"]
+        assert len(traces()) == 1, "its content, in the trash"
+        assert trash.empty(PLACE, Deadline(10)) == {}
+        assert traces() == []
+
+
+def await_blocked(pid: int, limit: float = 10.0) -> None:
+    end = time.monotonic() + limit
+    while Path(f"/proc/{pid}/wchan").read_text() != "request_wait_answer":
+        assert time.monotonic() < end
+        time.sleep(0.01)

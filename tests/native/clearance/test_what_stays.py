@@ -1,0 +1,127 @@
+"""What cannot be removed is named, with whose it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moorage import cgroup, clearance, epilog, lock, mounts, state, trash
+from moorage.clearance import Leftover
+from moorage.process import Process
+from moorage.state import State
+from support.cgroups import leaf
+from support.fakes import FakeCommand
+from support.node import JOB, USER
+from support.peers import Peer
+from support.traces import PLACE, cleared, traces
+
+
+class TestWhatStays:
+    def left(self, what: str) -> Leftover:
+        found = cleared(5)
+        assert [left.what for left in found] == [what]
+        assert state.load(JOB.id), "the next one finds it again"
+        return found[0]
+
+    def test_a_process_that_does_not_die(
+        self, moor: Callable[..., State], tree: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No user may have a node drained by that; the next sweep comes back to it."""
+        moor()
+        monkeypatch.setattr(epilog, "clear", lambda *_: [self.left("process")])
+        monkeypatch.setenv("SLURM_JOB_ID", "17")
+        with monkeypatch.context() as patch, Peer(USER, tree / "init") as contained:
+            patch.setattr(cgroup, "put", lambda *_: None)
+            started = time.monotonic()
+            with pytest.raises(SystemExit) as exit_:
+                epilog.main()
+            assert exit_.value.code == 0
+            assert time.monotonic() - started < 4, "of the 5 s some were to be left for the rest"
+            assert Process.of(contained.pid).alive
+        assert cleared() == []
+        assert traces() == []
+
+    def test_a_unit_that_does_not_stop(self, moor: Callable[..., State], systemctl: FakeCommand) -> None:
+        moor()
+        FakeCommand(systemctl.path.parent, "systemctl", stderr="Failed to connect to bus", code=1)
+        left = self.left("unit")
+        assert left.ours
+        assert "Failed to connect to bus" in left.cause
+        assert JOB.run.is_mount(), "nothing is done while the warden may live"
+
+    def test_a_lock_that_is_held(self, moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(clearance, "LOCKING", 0.1)
+        moor()
+        with lock.locked(JOB.id):
+            assert self.left("lock").ours
+        assert JOB.run.is_mount()
+
+    def test_a_mount(self, moor: Callable[..., State], systemctl: FakeCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+        moor()
+        umount = FakeCommand(systemctl.path.parent, "umount", stderr="umount: no", code=32)
+        with monkeypatch.context() as patch:
+            patch.setattr(mounts, "unmount", refuse)
+            found = cleared(5)
+        assert {(left.what, left.name, left.ours) for left in found} >= {("mount", str(JOB.run), True)}
+        assert epilog.exit_code(found) == 1
+        umount.path.unlink()
+        assert cleared() == []
+
+    def test_a_program_that_does_not_unmount_is_not_the_only_way(
+        self, moor: Callable[..., State], systemctl: FakeCommand
+    ) -> None:
+        moor()
+        FakeCommand(systemctl.path.parent, "umount", stderr="umount: no", code=32)
+        assert cleared() == []
+        assert traces() == []
+
+    def test_a_scratch_that_others_can_write(self, moor: Callable[..., State]) -> None:
+        moor("directory")
+        PLACE.chmod(0o777)
+        left = self.left("scratch")
+        assert left.ours
+        assert "others than root" in left.cause
+        PLACE.chmod(0o700)
+        assert cleared() == []
+
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"job": 17}', "null"])
+    def test_a_state_that_cannot_be_understood(self, moor: Callable[..., State], content: str) -> None:
+        moor()
+        JOB.state.write_text(content)
+        (left,) = cleared()
+        assert (left.what, left.ours) == ("state", True)
+        assert not JOB.run.exists(), "what the number alone tells is done"
+
+    def test_a_tree_of_another_job(self, moor: Callable[..., State], scope: Path) -> None:
+        other = leaf(scope, "job_18", "step_0", "task_1") / "k8s"
+        other.mkdir()
+        moor().changed(tree=other)
+        with Peer(USER, other) as neighbour:
+            left = self.left("state")
+            assert "no task of this job" in left.cause
+            assert neighbour.do(os.getpid) == neighbour.pid
+
+    def test_a_tree_of_another_boot(self, moor: Callable[..., State], tree: Path) -> None:
+        """The path may be a later job's, which has the same number."""
+        moor().changed(boot="00000000-0000-0000-0000-000000000000")
+        with Peer(USER, tree / "init") as later:
+            assert cleared() == []
+            assert later.do(os.getpid) == later.pid
+
+    def test_an_error_nobody_foresaw(self, moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch) -> None:
+        moor()
+        with monkeypatch.context() as patch:
+            patch.setattr(trash, "take", lambda _: 1 / 0)
+            patch.setattr(cgroup, "remove", lambda _: 1 / 0)
+            (left,) = cleared()
+        assert (left.what, left.ours) == ("cgroup", True)
+        assert "ZeroDivisionError" in left.cause
+        assert not JOB.run.exists()
+
+
+def refuse(point: Path, *, lazy: bool = False) -> None:
+    raise PermissionError(1, "Operation not permitted", str(point))

@@ -1,0 +1,90 @@
+"""What the processes of a job do with its warden; unlike lambdas, these can be sent to another process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from moorage import wire
+from moorage.state import Phase
+from support.node import JOB, Manager, saved
+from support.peers import Peer
+from support.processes import ended
+
+SOCKET = JOB.socket
+
+
+def ask(verb: str, limit: float = 10.0) -> dict[str, object]:
+    """For a Peer: unlike a lambda, it can be sent."""
+    return wire.call(SOCKET, verb, limit)
+
+
+def delegated(agent: Peer, placeholder: Peer) -> Path:
+    placeholder.begin(ask, "lend")
+    tree = Path(agent.do(ask, "delegate")["tree"])
+    assert placeholder.result() == {"tree": str(tree)}
+    return tree
+
+
+def connect() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(os.fspath(SOCKET))
+
+
+def await_gone(directory: Path, limit: float = 10.0) -> None:
+    """There is no event for that; the kernel ends the poll of a file whose cgroup is removed."""
+    end = time.monotonic() + limit
+    while directory.exists() or saved().phase != Phase.ENDED:
+        assert time.monotonic() < end, f"{directory} is still there"
+        time.sleep(0.01)
+
+
+def await_same(look: Callable[[], object], wanted: object, limit: float = 5.0) -> None:
+    end = time.monotonic() + limit
+    while (seen := look()) != wanted:
+        assert time.monotonic() < end, f"{seen} is not {wanted}"
+        time.sleep(0.01)
+
+
+_KEPT: list[socket.socket] = []
+
+
+def keep_connection() -> None:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    connection.connect(os.fspath(SOCKET))
+    _KEPT.append(connection)
+
+
+def descriptors(manager: Manager) -> list[str]:
+    return sorted(entry.name for entry in Path(f"/proc/{manager.pid}/fd").iterdir())
+
+
+def exchange(*packets: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.settimeout(10)
+        connection.connect(os.fspath(SOCKET))
+        for packet in packets:
+            connection.send(packet)
+        return connection.recv(4096)
+
+
+def send_descriptors() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(os.fspath(SOCKET))
+        socket.send_fds(connection, [wire.request("usage")], [0, 1, 2])
+        while connection.recv(4096):
+            pass
+
+
+def exit_code_of(job: int) -> int:
+    """Of a warden that does not become ready."""
+    pid = os.fork()
+    if pid == 0:
+        Manager(job).become_warden()
+    if not ended(pid, 5):
+        os.kill(pid, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -1,0 +1,53 @@
+"""The systemd units and what else has to agree with them."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from moorage import systemd, trash
+from moorage.cli import VERBS
+
+ROOT = Path(__file__).parents[2]
+UNITS = sorted((ROOT / "config").glob("*.service"))
+WARDEN = ROOT / "config/moorage-warden@.service"
+# What a sandbox is made of begins with one of these.
+SANDBOX = re.compile("Capability|NoNew|Protect|Private|Read|TemporaryFile|Bind|Restrict|Lock|Memory|System|Limit|Tasks")
+
+
+def settings(unit: Path) -> list[tuple[str, str]]:
+    lines = [line for line in unit.read_text().splitlines() if line and line[0] not in "#["]
+    return [(name, value) for name, _, value in (line.partition("=") for line in lines)]
+
+
+def test_the_names_are_those_that_the_code_uses() -> None:
+    assert {unit.name for unit in UNITS} >= {"moorage-sweep.service", trash.UNIT, WARDEN.name}
+    assert systemd.warden_unit(17).replace("17", "") == WARDEN.name
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: str(unit.name))
+def test_what_they_start_is_there(unit: Path) -> None:
+    command = dict(settings(unit))["ExecStart"].split()
+    assert command[0].startswith("/opt/moorage/bin/")
+    if command[0].endswith("python3"):
+        assert command[1:3] == ["-I", "-m"]
+        assert find_spec(command[3])
+    else:
+        assert command[1] in VERBS
+
+
+def test_each_setting_of_the_wardens_sandbox_has_its_reason() -> None:
+    reasons = (ROOT / "docs/threat-model.md").read_text()
+    names = {name for name, _ in settings(WARDEN) if SANDBOX.match(name)}
+    assert len(names) > 20
+    assert {name for name in names if name not in reasons} == set()
+
+
+def test_the_lock_outlives_a_killed_warden() -> None:
+    warden = dict(settings(WARDEN))
+    assert (warden["Type"], warden["Restart"], warden["FileDescriptorStoreMax"]) == ("notify", "on-failure", "1")
+    # A user cannot kill it, but memory can run out again and again in one bad minute.
+    assert int(warden["StartLimitBurst"]) >= 10
