@@ -23,8 +23,8 @@ INFO: Final = 6
 IDENTIFIER: Final = "moorage"
 LONGEST: Final = 2048
 
-# The journal's own protocol is a datagram of NAME=VALUE lines. Ten lines here spare every hook the import of a library
-# that itself imports logging and uuid, which takes longer than the rest of an Epilog.
+# The journal's own protocol is a datagram of NAME=VALUE lines. Ten lines here spare each hook the import of a library
+# (systemd-python 235 brings logging and uuid along), which takes about half as long as all its other imports.
 JOURNAL: Final = Path("/run/systemd/journal/socket")
 _LENGTH: Final = struct.Struct("<Q")
 

@@ -56,6 +56,7 @@ class Keeper:
         self.told_to_end = False
         self._ear = Ear()
         self._mouth = Mouth(writer(link.fileno()))
+        self._door: socket.socket | None = None
         self._suspects: set[int] = set()
         self._noted = False
 
@@ -94,7 +95,8 @@ class Keeper:
     def end(self) -> None:
         """Take the tree down: containers are asked to stop, whatever is left is killed."""
         deadline = Deadline(self.mooring.waits.kill)
-        self.mooring.places.socket.unlink(missing_ok=True)
+        if self._door:
+            self.mooring.places.socket.unlink(missing_ok=True)
         if self.tree:
             tree.ask(self.tree, deadline.within(STOPPING))
             if not tree.end(self.tree, {os.getpid()}, deadline):
@@ -117,15 +119,15 @@ class Keeper:
     def _open_door(self) -> None:
         place = self.mooring.places.socket
         place.unlink(missing_ok=True)
-        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._door.bind(os.fspath(place))
+        self._door = door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        door.bind(os.fspath(place))
         place.chmod(0o600)
-        self._door.listen(BACKLOG)
-        self.watch.on(self._door.fileno(), self._accept)
+        door.listen(BACKLOG)
+        self.watch.on(door.fileno(), lambda: self._accept(door))
 
-    def _accept(self) -> None:
+    def _accept(self, door: socket.socket) -> None:
         with suppress(BlockingIOError, ConnectionError):
-            connection, _ = self._door.accept()
+            connection, _ = door.accept()
             errand = Errand(connection, self.mooring.places, self._ask_for_end)
             if _user(connection) != os.getuid():
                 errand.close()

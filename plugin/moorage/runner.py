@@ -13,10 +13,11 @@ from typing import Final
 from moorage import bundle, command, option, podman, step
 from moorage.crew import Crew
 from moorage.deadline import Deadline
-from moorage.errors import FAILED, MoorageError, UsageError
+from moorage.errors import FAILED, MoorageError, UsageError, UserError
 from moorage.mooring import Mooring
 from moorage.progress import Progress, duration, size
 from moorage.script import Script, end_as
+from moorage.status import answers
 from moorage.strays import Strays
 from moorage.watch import Signals, Watch, heeded, name
 
@@ -52,6 +53,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> 
     try:
         mooring = Mooring.of_this_job(environ)
         nodes = step.nodes(environ)
+        if answers(mooring.places.socket):
+            raise UserError("this job is moored already", "run the script as it is: podman is in its PATH")
     except MoorageError as error:
         progress.say(str(error))
         return FAILED

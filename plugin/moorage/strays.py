@@ -13,8 +13,8 @@ OF_NO_INTEREST: Final = frozenset({"CONT", "TSTP"})
 
 
 class Strays:
-    def __init__(self, patience: float = PATIENCE) -> None:
-        self._patience = patience
+    def __init__(self, patience: float | None = None) -> None:
+        self._patience = PATIENCE if patience is None else patience
         self._waiting: dict[str, Deadline] = {}
         self._settled = set(OF_NO_INTEREST)
 
