@@ -40,7 +40,9 @@ class Hardware:
         memory = ",".join(str(share.guest) for share in self.shares)
         nodes = f"lab.node={number} lab.nodes={len(self.shares)} lab.cpus={CPUS} lab.memory={memory}"
         lean = "mitigations=off quiet audit=0 nowatchdog"
-        return f"root=/dev/vda rw console=ttyS0 {lean} apparmor={int(self.apparmor)} {nodes}"
+        # Without AppArmor Debian's kernel (6.12) turns to SELinux, which has no policy here.
+        guards = f"lsm=landlock,yama,{'apparmor,' * self.apparmor}bpf apparmor={int(self.apparmor)} selinux=0"
+        return f"root=/dev/vda rw console=ttyS0 {lean} {guards} {nodes}"
 
 
 @dataclass(frozen=True)
