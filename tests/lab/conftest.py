@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from moorage.errors import MoorageError
 from support.figures import Figures
-from virtual import builds
+from virtual import builds, cluster
 from virtual.cache import CACHE
 from virtual.cli import SUITES
 from virtual.cluster import Cluster, Request
@@ -25,16 +26,31 @@ not_run = pytest.StashKey[str]()
 measured = pytest.StashKey[Figures]()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "use the guests that `lab --directory DIRECTORY up` has started, whatever their suite"
+    parser.addoption("--lab", metavar="DIRECTORY", type=Path, help=text)
+
+
 @pytest.fixture(scope="session", params=SUITES)
 def lab(request: pytest.FixtureRequest, figures: Figures) -> Iterator[Cluster]:
     """Guests of each suite in turn: two nodes of Debian 13, one of unstable."""
     suite: str = request.param
+    if directory := request.config.getoption("--lab"):
+        yield _running(directory, suite)
+        return
     _built(suite, request.config)
     began = time.monotonic()
-    with builds.own(DIRECTORY, Request(NODES[suite], suite, PORT)) as cluster:
-        boot = f"{NODES[suite]} guest(s) of {suite} to an idle Slurm, {cluster.hardware.acceleration.name}"
+    with builds.own(DIRECTORY, Request(NODES[suite], suite, PORT)) as guests:
+        boot = f"{NODES[suite]} guest(s) of {suite} to an idle Slurm, {guests.hardware.acceleration.name}"
         figures.add(boot, time.monotonic() - began, "s", at_most=BOOT_LIMITS[NODES[suite]])
-        yield cluster
+        yield guests
+
+
+def _running(directory: Path, suite: str) -> Cluster:
+    guests = cluster.running(directory)
+    if guests.request.suite != suite:
+        pytest.skip(f"the running guests are of {guests.request.suite}")
+    return guests
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,6 @@ DEFAULT_DIRECTORY = CACHE / "lab"
 DEFAULT_PORT = 22200
 SUITES = ("trixie", "unstable")
 USERS = ("alice", "bob", "carol")
-SYNC_TARGET = "/opt/moorage/python"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -76,7 +75,7 @@ def sync(arguments: argparse.Namespace) -> None:
     lab = cluster.running(arguments.directory)
     with phase("installing our Python package in all guests"):
         for machine in lab.machines:
-            guestfiles.install_package(machine.shell, SYNC_TARGET)
+            guestfiles.install_package(machine.shell)
 
 
 def snapshot(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moorage.command import run
 
-from . import mirror, tools
+from . import installation, mirror, tools
 from .cache import cached
 from .progress import phase
 
@@ -89,7 +89,7 @@ def configured(packages: Path) -> Path:
 
     def build(place: Path) -> None:
         with phase("configuring the guest"):
-            run(["cp", "-a", "--reflink=auto", packages / "tree", place / "tree"], limit=LIMIT)
+            _copy(packages / "tree", place / "tree")
             lay_over(FILES / "files", place / "tree")
             in_chroot(place / "tree", FILES / "customize", log=place.with_suffix(".log"))
             for name in ("kernel", "initrd", "key"):
@@ -99,13 +99,21 @@ def configured(packages: Path) -> Path:
 
 
 def root_image(node: Path) -> Path:
-    """`node`'s tree as a file system: `disk`."""
+    """`node`'s tree, with Moorage installed in it, as a file system: `disk`."""
 
     def build(place: Path) -> None:
+        tree = place / "tree"
+        _copy(node / "tree", tree)
+        installation.install(tree, place)
         with phase("making the guest's disk image"):
-            _file_system(place / "disk", DISK_SIZE, "-L", "lab-root", "-d", str(node / "tree"))
+            _file_system(place / "disk", DISK_SIZE, "-L", "lab-root", "-d", str(tree))
+        shutil.rmtree(tree)
 
-    return cached("guest-disk", (node.name, DISK_SIZE), build)
+    return cached("guest-disk", (node.name, DISK_SIZE, *installation.INPUTS), build)
+
+
+def _copy(tree: Path, place: Path) -> None:
+    run(["cp", "-a", "--reflink=auto", tree, place], limit=LIMIT)
 
 
 def scratch_image() -> Path:

@@ -26,9 +26,18 @@ def submit(shell: Shell, script: Path, user: str, options: Sequence[str]) -> int
     )
 
 
-def install_package(shell: Shell, target: str) -> None:
-    """Replace the package at `target` by the one in this tree."""
-    shell.run(["sh", "-c", 'rm -rf "$1/moorage" && mkdir -p "$1" && tar -x -C "$1"', "sh", target], input=package())
+# Compiled at once: users could not keep what their Python compiles, and would wait for it in each job.
+_REPLACE = """
+cd /opt/moorage/lib/python3*/site-packages
+rm -rf moorage
+tar -x
+/opt/moorage/bin/python3 -m compileall -q moorage
+"""
+
+
+def install_package(shell: Shell) -> None:
+    """Replace the package that the role has installed by the one in this tree."""
+    shell.run(["sh", "-euc", _REPLACE], input=package())
 
 
 def package() -> bytes:

@@ -1,0 +1,100 @@
+"""Moored jobs with a container in them, and which process of such a job is who."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from moorage.errors import MoorageError
+
+from .jobs import LIMIT, MOORED, Job, submit
+from .shell import Shell
+
+IMAGE = "localhost/lab/shell:1"
+RUN = f"podman run --rm --network=none {IMAGE}"
+SMALL = ("--cpus-per-task=1", "--mem=512M", "--time=30")
+# What every such job does first; `told WORD` waits until the test says WORD, `said TEXT` until the job's output does.
+PRELUDE = f"""
+told() {{ until [ -e ~/told-$SLURM_JOB_ID-$1 ]; do sleep 0.3; done; }}
+said() {{ until grep -q -- "$1" ~/job-$SLURM_JOB_ID.out; do sleep 0.3; done; }}
+cd /
+podman load --quiet --input /srv/lab/shell.tar
+podman run --detach --name=hand {IMAGE} sleep 3600
+sleep 3600 &
+echo aboard: $SLURM_RESTART_COUNT
+"""
+
+
+def aboard(shell: Shell, then: str, *options: str) -> Job:
+    """A job of alice's that has a container and a process of its own left running when it comes to do `then`."""
+    return submit(shell, PRELUDE + then, MOORED, *SMALL, *options)
+
+
+def tell(job: Job, word: str) -> None:
+    job.shell.run(["touch", f"/home/{job.user}/told-{job.id}-{word}"], user=job.user)
+
+
+@dataclass(frozen=True)
+class Seen:
+    pid: int
+    parent: int
+    name: str
+    argv: str
+
+
+class Roles:
+    """Who is who in a job on the node of `shell`, from the processes there and from what root has written down."""
+
+    def __init__(self, shell: Shell, job: Job) -> None:
+        self.shell = shell
+        self.job = job
+        self.seen = {one.pid: one for one in _processes(shell)}
+        self.known = json.loads(shell.output("cat", f"/var/lib/moorage/jobs/{job.id}.json"))
+
+    def pid(self, role: str) -> int:
+        match role:
+            case "agent":
+                return int(self.known["agent"]["pid"])
+            case "placeholder":
+                return int(self.known["lender"]["pid"])
+            case "warden":
+                return int(self.known["owner"]["pid"])
+            case "keeper":
+                return self._only(role, (one for one in self.seen.values() if one.parent == self.pid("agent")))
+            case "moorage run":
+                return self.seen[self.pid("srun")].parent
+            case "srun":
+                # It has a child of the same name.
+                return self._only(role, (one for one in self._of("srun", f"--jobid={self.job.id} ") if self._leads(one)))
+            case "conmon":
+                return self._only(role, self._of("conmon", f"/run/moorage/{self.job.id}/"))
+            case "podman":
+                return self._only(role, (one for one in self._of("podman", " wait ") if "/run/" not in one.argv))
+        raise ValueError(role)
+
+    def kill(self, role: str) -> None:
+        self.shell.run(["kill", "-KILL", str(self.pid(role))])
+
+    def _of(self, name: str, argument: str) -> Iterator[Seen]:
+        return (one for one in self.seen.values() if one.name == name and argument in one.argv)
+
+    def _leads(self, one: Seen) -> bool:
+        return one.parent not in self.seen or self.seen[one.parent].name != one.name
+
+    def _only(self, role: str, found: Iterator[Seen]) -> int:
+        every = [*found]
+        if len(every) != 1:
+            raise MoorageError(f"job {self.job.id} has {len(every)} processes that could be its {role}: {every}")
+        return every[0].pid
+
+
+def _processes(shell: Shell) -> Iterator[Seen]:
+    for line in shell.output("ps", "-eww", "-o", "pid=,ppid=,comm=,args=").splitlines():
+        pid, parent, name, argv = line.split(maxsplit=3)
+        yield Seen(int(pid), int(parent), name, argv)
+
+
+def wait_aboard(*jobs: Job, limit: float = LIMIT) -> None:
+    for job in jobs:
+        job.wait_said("^aboard", limit)

@@ -1,0 +1,32 @@
+"""A guest as if Moorage were not installed: what every job of a node meets of it is put aside, and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .shell import Shell
+
+SLURM = "/etc/slurm"
+HOOKS = ("prolog.d/50-moorage", "epilog.d/50-moorage")
+# Not beside the hooks: slurmd runs every file in there.
+ASIDE = "/root/aside"
+_AWAY = f"""
+mkdir -p {ASIDE}/prolog.d {ASIDE}/epilog.d
+cp -a {SLURM}/plugstack.conf {ASIDE}
+sed -i /moorage/d {SLURM}/plugstack.conf
+for hook in {" ".join(HOOKS)}; do mv "{SLURM}/$hook" "{ASIDE}/$hook"; done
+"""
+_BACK = f"""
+for file in plugstack.conf {" ".join(HOOKS)}; do mv "{ASIDE}/$file" "{SLURM}/$file"; done
+"""
+
+
+@contextmanager
+def without_moorage(shell: Shell) -> Iterator[None]:
+    """For jobs that start in the block; there must be none that Moorage has prepared."""
+    shell.run(["sh", "-euc", _AWAY])
+    try:
+        yield
+    finally:
+        shell.run(["sh", "-euc", _BACK])

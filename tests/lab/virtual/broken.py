@@ -1,0 +1,55 @@
+"""A guest's node, broken on purpose for a while."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.command import Completed
+
+from .shell import Shell
+
+WITNESS = Path(__file__).resolve().parents[1] / "witness"
+PLACE = "/run/lab"
+PROGRAM = ("env", f"--chdir={PLACE}", "python3", "-m", "witness.broken_node")
+LIMIT = 600.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the Prolog made of a broken node."""
+
+    name: str
+    code: int
+    # To slurmd.
+    said: str
+    # To the job.
+    refusal: str
+    # To the administrator, where the code is not 0.
+    journal: str
+    # In the job's run directory.
+    made: list[str]
+    # Nothing of it was left after that.
+    gone: bool
+    seconds: float
+
+
+def bring(shell: Shell) -> None:
+    for name in ("breakage.py", "broken_node.py"):
+        shell.put(WITNESS / name, f"{PLACE}/witness/{name}")
+
+
+def prologs(shell: Shell, *names: str) -> dict[str, Outcome]:
+    """Run the Prolog with each of these breakages in turn."""
+    bring(shell)
+    said = shell.run([*PROGRAM, "hooks", *names], limit=LIMIT).stdout
+    outcomes = (Outcome(**json.loads(line)) for line in said.splitlines())
+    return {outcome.name: outcome for outcome in outcomes}
+
+
+def during(shell: Shell, name: str, argv: Sequence[str], *, ok: Sequence[int] = (0,)) -> Completed:
+    """Run a command of root's in the guest while its node is broken so."""
+    bring(shell)
+    return shell.run([*PROGRAM, "during", name, *argv], limit=LIMIT, ok=ok)

@@ -1,0 +1,35 @@
+"""What a job's script finds out for a test: `fact NAME COMMAND...` in the script becomes a line of its output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Put before the script. What the command says comes back in one line, with its exit code.
+SHELL = r"""
+fact() {
+    local said code=0
+    said=$("${@:2}" 2>&1) || code=$?
+    printf '@%s %d %s\n' "$1" "$code" "${said//$'\n'/$'\x1f'}"
+}
+"""
+
+
+@dataclass(frozen=True)
+class Fact:
+    code: int
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines()
+
+
+def facts(output: str) -> dict[str, Fact]:
+    """By name, from a job's output."""
+    told = (line[1:].split(" ", 2) for line in output.splitlines() if line.startswith("@"))
+    return {name: Fact(int(code), text.replace("\x1f", "\n").strip()) for name, code, text in told}
+
+
+def others(output: str) -> list[str]:
+    """The lines that are no facts: what the job has said beside them."""
+    return [line for line in output.splitlines() if not line.startswith("@")]

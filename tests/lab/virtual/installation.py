@@ -1,0 +1,98 @@
+"""Moorage in a guest: put there by its own role and in no other way, natively and before the guest ever boots."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+from moorage.command import run
+
+from . import mirror
+from .cache import CACHE, cached
+from .progress import phase
+
+SOURCE = Path(__file__).resolve().parents[3]
+PLAYBOOK = SOURCE / "ansible/install.yml"
+# All that ends up in a guest, and what makes the wheel of it.
+PARTS = ("ansible", "config", "epilog.d", "plugin", "prolog.d", "LICENSE", "README.md", "pyproject.toml")
+PRODUCT = tuple(SOURCE / part for part in PARTS)
+ENTER = Path(__file__).with_name("enter-chroot")
+BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"
+LIMIT = 900.0
+
+# What the lab wants otherwise than a site: guests have small disks.
+CONFIGURATION = {"scratch": {"size": "3G"}}
+INPUTS = (json.dumps(CONFIGURATION), Path(__file__), *PRODUCT)
+
+
+def install(tree: Path, place: Path) -> None:
+    """Run the role's parts install and configure in `tree`; `place` keeps its log."""
+    wheels = place / "wheels"
+    wheels.mkdir()
+    for wheel in dependencies(python_of(tree)).glob("*.whl"):
+        shutil.copy(wheel, wheels)
+    _build_wheel(place, wheels)
+    with phase("installing Moorage in the guest by its role"):
+        _play(tree, place, wheels)
+    shutil.rmtree(wheels)
+
+
+def python_of(tree: Path) -> str:
+    """3.13, say: what wheels must be for."""
+    return (tree / "usr/bin/python3").readlink().name.removeprefix("python")
+
+
+def dependencies(python: str) -> Path:
+    """The wheels of what our package needs, as an admin without a network on his nodes would have them."""
+    project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
+    wanted: list[str] = project["dependencies"]
+
+    def build(place: Path) -> None:
+        with phase(f"fetching the wheels for Python {python}"):
+            pip = [sys.executable, "-m", "pip", "--no-input", "download", "--quiet", "--only-binary=:all:"]
+            env = dict(os.environ) | mirror.network_environment()
+            run([*pip, f"--python-version={python}", "--dest", place, *wanted], env=env, limit=LIMIT)
+
+    return cached(f"wheels-{python}", wanted, build)
+
+
+def _build_wheel(place: Path, wheels: Path) -> None:
+    """From a copy, because the build leaves files beside its sources."""
+    source = place / "source"
+    for part in PRODUCT:
+        target = source / part.name
+        if part.is_dir():
+            shutil.copytree(part, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        else:
+            shutil.copy(part, target)
+    # The same source makes the same wheel, whenever that is.
+    env = {"SOURCE_DATE_EPOCH": "1700000000"}
+    run([sys.executable, "-c", BUILD, wheels], cwd=source, env=env, limit=LIMIT, log=place.with_suffix(".log"))
+    shutil.rmtree(source)
+
+
+def _play(tree: Path, place: Path, wheels: Path) -> None:
+    variables = {
+        "ansible_connection": "community.general.chroot",
+        "ansible_chroot_exe": str(ENTER),
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_remote_tmp": "/tmp/ansible",
+        "ansible_become": False,
+        "moorage_parts": ["install", "configure"],
+        "moorage_wheels": str(wheels),
+        "moorage_config": CONFIGURATION,
+    }
+    settings = place / "variables.json"
+    settings.write_text(json.dumps(variables))
+    run(
+        ["ansible-playbook", f"--inventory={tree},", f"--extra-vars=@{settings}", PLAYBOOK],
+        env=dict(os.environ) | {"ANSIBLE_HOME": str(CACHE / "ansible"), "ANSIBLE_NOCOLOR": "1", "LC_ALL": "C.UTF-8"},
+        limit=LIMIT,
+        log=place.with_suffix(".log"),
+    )
+    shutil.rmtree(tree / "tmp/ansible", ignore_errors=True)
+    settings.unlink()

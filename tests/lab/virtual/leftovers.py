@@ -1,0 +1,109 @@
+"""What is on a node that was not there before: two records of the witness, compared."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from moorage.errors import MoorageError
+
+from .machine import Machine
+
+WITNESS = Path(__file__).resolve().parents[1] / "witness" / "node.py"
+# The kernel takes namespaces and what lies in them apart after their last user has gone, and systemd forgets later.
+SETTLING = 10.0
+MOST_NAMED = 40
+
+
+@dataclass(frozen=True)
+class Thing:
+    kind: str
+    what: str
+    # For people: another number each time.
+    more: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.what}" + f" ({self.more})" * bool(self.more)
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    kind: str
+    what: str
+    reason: str
+
+    def covers(self, thing: Thing) -> bool:
+        return thing.kind == self.kind and re.fullmatch(self.what, thing.what) is not None
+
+
+EXCLUDED = (
+    Exclusion("file", "/run/moorage/facts.json", "what all jobs of one boot may remember of the node's programs"),
+    Exclusion("file", "/run/systemd/(transient|units)/.*", "systemd's notes of units, which are looked at themselves"),
+    Exclusion("file", "/run/udev/.*", "udev's notes of devices, which are looked at themselves"),
+    Exclusion("file", r"/dev/loop\d+", "the kernel keeps a free one for the next who asks"),
+    Exclusion("process", r"\(udev-worker\) of uid 0 .*", "udev has one or none of them, as it likes"),
+    Exclusion("socket", "unix @[0-9a-f]+/bus/.*", "the end of a connection to D-Bus, by another name each time"),
+    Exclusion("file", "/var/lib/slurm/slurmctld/.*", "the controller's own, kept until MinJobAge has passed"),
+)
+
+
+@dataclass
+class Watch:
+    """A node, looked at before and after."""
+
+    machine: Machine
+    before: list[Thing] | None = None
+
+    @contextmanager
+    def nothing_left(self) -> Iterator[dict[str, str]]:
+        """What happens in the block leaves nothing on the node, once that has had its moment to settle.
+
+        The block may write down whose endings these were, to be named with what is found.
+        """
+        before = record(self.machine) if self.before is None else self.before
+        # Whatever is found wrong is held against this block, and against no later one.
+        self.before = None
+        endings: dict[str, str] = {}
+        yield endings
+        after, left = settled(self.machine, before)
+        if left:
+            jobs = ", ".join(f"job {job} ({how})" for job, how in endings.items())
+            raise MoorageError(f"after {jobs} {self.machine.name} keeps {report(left)}")
+        self.before = after
+
+
+def record(machine: Machine) -> list[Thing]:
+    """All there is on the node now, but for what is excluded by name."""
+    rows = json.loads(machine.shell.run(["python3", "-"], input=WITNESS.read_bytes()).stdout)
+    things = (Thing(*map(str, row)) for row in rows)
+    return [thing for thing in things if not any(one.covers(thing) for one in EXCLUDED)]
+
+
+def settled(machine: Machine, before: Sequence[Thing], limit: float = SETTLING) -> tuple[list[Thing], list[Thing]]:
+    """What there is, and what of it is new: as soon as that is nothing, or when the limit has passed."""
+    deadline = time.monotonic() + limit
+    while (left := new(before, after := record(machine))) and time.monotonic() < deadline:
+        pass
+    return after, left
+
+
+def new(before: Iterable[Thing], after: Sequence[Thing]) -> list[Thing]:
+    """Of several that are alike as many as there are more of than before."""
+    known = Counter(before)
+    found = []
+    for thing in after:
+        known[thing] -= 1
+        if known[thing] < 0:
+            found.append(thing)
+    return found
+
+
+def report(things: Sequence[Thing]) -> str:
+    lines = [*map(str, things[:MOST_NAMED]), f"and {len(things) - MOST_NAMED} more"][: len(things)]
+    return f"{len(things)} things:\n  " + "\n  ".join(lines)
