@@ -32,6 +32,7 @@ VERBS: Final = {
     "down": Verb("take down early what this job has", "moorage.down"),
     "sweep": Verb("clear up after jobs that nobody answers for", "moorage.sweep"),
     "check-spec": Verb("say whether SPEC may follow --k8s=", "moorage.verbs.check_spec"),
+    "doctor": Verb("look for what would keep jobs from starting on this node", "moorage.verbs.doctor"),
     "config": Verb("print every setting and where it comes from", "moorage.verbs.config"),
     "net": Verb("say how containers reach the outside from this node", "moorage.verbs.net"),
 }

@@ -22,6 +22,8 @@ from moorage.spec import UPLINKS
 HELPERS: Final = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman")
 VERSION_LIMIT: Final = 20.0
 LONGEST_VERSION: Final = 200
+# Podman reads the node's storage.conf before it says its version, and fails where that serves users only (5.4).
+UNCONFIGURED: Final = {"CONTAINERS_STORAGE_CONF": "/dev/null"}
 
 RUNTIMES: Final = ("crun", "runc")
 VERSIONED: Final = ("podman", *RUNTIMES, *UPLINKS)
@@ -68,10 +70,10 @@ def version(program: Path, facts: Facts, option: str = "--version") -> str:
 
 
 def _ask(program: Path, option: str) -> str:
-    said = command.run([program, option], limit=VERSION_LIMIT).stdout
+    said = command.run([program, option], env=UNCONFIGURED, limit=VERSION_LIMIT).stdout
     if not said:
         # What pasta prints is lost in a pipe: it ends without flushing its output (seen with that of 2025-05-03).
-        said = command.run(["stdbuf", "-o0", program, option], limit=VERSION_LIMIT).stdout
+        said = command.run(["stdbuf", "-o0", program, option], env=UNCONFIGURED, limit=VERSION_LIMIT).stdout
     return said.strip().partition("\n")[0][:LONGEST_VERSION]
 
 

@@ -14,7 +14,8 @@ from support.figures import Figures
 from virtual import builds, cluster
 from virtual.cache import CACHE
 from virtual.cli import SUITES
-from virtual.cluster import Cluster, Request
+from virtual.cluster import Cluster
+from virtual.record import Request
 
 DIRECTORY = CACHE / "test-lab"
 PORT = 22300

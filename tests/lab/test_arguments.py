@@ -11,7 +11,8 @@ import pytest
 
 from moorage.errors import UserError
 from virtual import memory
-from virtual.cluster import Request, check_ports
+from virtual.cluster import check_ports
+from virtual.record import Request
 
 VERBS = [
     "build",

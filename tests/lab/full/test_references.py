@@ -8,7 +8,7 @@ from support.figures import Figures
 from virtual import baseline, builds
 from virtual.cache import CACHE
 from virtual.cli import SUITES
-from virtual.cluster import Request
+from virtual.record import Request
 
 DIRECTORY = CACHE / "test-references"
 PORT = 22500

@@ -9,7 +9,7 @@ import pytest
 from support.figures import Figures
 from virtual import builds
 from virtual.cache import CACHE
-from virtual.cluster import Request
+from virtual.record import Request
 
 DIRECTORY = CACHE / "test-sizes"
 PORT = 22400

@@ -13,10 +13,11 @@ from moorage.errors import UserError
 
 from . import cluster
 from .cache import CACHE
-from .cluster import Cluster, Request
+from .cluster import Cluster
 from .guest import guest
 from .payload import payload
 from .progress import phase, say
+from .record import Request
 from .tools import tools
 
 DISK_FOR_A_BUILD = 20 << 30

@@ -14,6 +14,7 @@ from moorage.errors import UserError, reported
 from . import baseline, builds, cluster, guestfiles
 from .cache import CACHE
 from .progress import phase, say
+from .record import Request
 
 DEFAULT_DIRECTORY = CACHE / "lab"
 DEFAULT_PORT = 22200
@@ -41,7 +42,7 @@ def up(arguments: argparse.Namespace) -> None:
                 f"the lab in {arguments.directory} is already up",
                 "end it with `lab down`, or choose another --directory",
             )
-        request = cluster.Request(arguments.nodes, arguments.suite, arguments.port, arguments.apparmor)
+        request = Request(arguments.nodes, arguments.suite, arguments.port, arguments.apparmor)
         lab = cluster.prepare(arguments.directory, request)
         try:
             lab.start()
@@ -113,7 +114,7 @@ def clean(arguments: argparse.Namespace) -> None:
 
 
 def measure_baseline(arguments: argparse.Namespace) -> None:
-    request = cluster.Request(1, arguments.suite, arguments.port)
+    request = Request(1, arguments.suite, arguments.port)
     with builds.alone(arguments.directory), builds.own(arguments.directory, request) as lab:
         baseline.report(lab.first.shell, arguments.form)
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from moorage.command import CommandError
 from moorage.errors import MoorageError, UserError
 
-from . import acceleration, memory
-from .guest import Guest, guest
+from . import acceleration, memory, record
+from .guest import guest
 from .machine import Hardware, Machine
 from .payload import payload
 from .process import Process
 from .progress import phase
+from .record import Record, Request
 from .tools import tools
 
 BOOT_LIMIT = 300.0
@@ -31,16 +32,6 @@ SNAPSHOT = "lab"
 
 class LabDown(UserError):
     """There are no guests to work with."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """What `up` is asked for; kept with the lab, so that later commands find the same guests."""
-
-    nodes: int
-    suite: str
-    port: int
-    apparmor: bool = False
 
 
 @dataclass(frozen=True)
@@ -175,32 +166,30 @@ def prepare(directory: Path, request: Request) -> Cluster:
         raise UserError(
             f"{directory} is too long a name for control sockets", f"use at most {LONGEST_DIRECTORY} characters"
         )
-    shares = memory.shares(request.nodes)
     built = guest(request.suite)
     how = acceleration.probe(tools(), built.kernel)
-    memory.check(shares, emulated=how.name != "kvm")
+    memory.check(memory.shares(request.nodes), emulated=how.name != "kvm")
     check_ports(request)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    (directory / "request.json").write_text(json.dumps(dataclasses.asdict(request)))
-    return _cluster(directory, request, built, how)
+    kept = Record(request, built, payload().disk, how.name)
+    kept.keep(directory)
+    return _cluster(directory, kept)
 
 
 def find(directory: Path) -> Cluster:
     """The cluster that an earlier `up` left in `directory`."""
     try:
-        request = Request(**json.loads((directory / "request.json").read_text()))
+        return _cluster(directory, record.read(directory))
     except FileNotFoundError:
         raise LabDown(f"no lab in {directory}", "start one with `lab up`") from None
-    built = guest(request.suite)
-    return _cluster(directory, request, built, acceleration.probe(tools(), built.kernel))
 
 
-def _cluster(directory: Path, request: Request, built: Guest, how: acceleration.Acceleration) -> Cluster:
+def _cluster(directory: Path, kept: Record) -> Cluster:
+    request, how = kept.request, acceleration.Acceleration(kept.acceleration)
     shares = tuple(memory.shares(request.nodes))
-    return Cluster(
-        directory, request, Hardware(tools(), built, payload().disk, how, shares, request.port, request.apparmor)
-    )
+    hardware = Hardware(tools(), kept.guest, kept.payload, how, shares, request.port, request.apparmor)
+    return Cluster(directory, request, hardware)
 
 
 def running(directory: Path) -> Cluster:

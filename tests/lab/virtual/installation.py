@@ -12,7 +12,7 @@ from pathlib import Path
 from moorage.command import run
 
 from . import mirror
-from .cache import CACHE, cached
+from .cache import CACHE, Input, cached
 from .progress import phase
 
 SOURCE = Path(__file__).resolve().parents[3]
@@ -26,7 +26,7 @@ LIMIT = 900.0
 
 # What the lab wants otherwise than a site: guests have small disks.
 CONFIGURATION = {"scratch": {"size": "3G"}}
-INPUTS = (json.dumps(CONFIGURATION), Path(__file__), *PRODUCT)
+INPUTS: tuple[Input, ...] = (json.dumps(CONFIGURATION), Path(__file__), *PRODUCT)
 
 
 def install(tree: Path, place: Path) -> None:

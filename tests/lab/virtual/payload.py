@@ -20,12 +20,14 @@ IMAGE = f"localhost/kindest/node:{VERSION}"
 LABEL = "lab-payload"
 MANIFESTS = Path(__file__).resolve().parents[1] / "kubernetes/manifests"
 CONFIGURATION = MANIFESTS.with_name("kind.yaml")
+PATCHES = MANIFESTS.with_name("patches")
 
 
 @dataclass(frozen=True)
 class Payload:
     """`disk` is a file system labelled `lab-payload`, with at its top: node-image.tar (its image is called `image`),
-    kind, kubectl, kind.yaml, the test images shell.tar and web.tar, and the manifests of the checks."""
+    kind, kubectl, kind.yaml and the patches it names, the test images shell.tar and web.tar, and the manifests of the
+    checks."""
 
     disk: Path
     image: str = IMAGE
@@ -36,7 +38,7 @@ def payload() -> Payload:
     archive = node_image(IMAGE, VERSION, built, built.kind_files)
     images = small_images(built)
     files = [archive, built.path("kind"), CONFIGURATION, *sorted(images.glob("*.tar")), *sorted(MANIFESTS.iterdir())]
-    inputs: tuple[Input, ...] = (archive.parent.name, images.name, CONFIGURATION, MANIFESTS, Path(__file__))
+    inputs: tuple[Input, ...] = (archive.parent.name, images.name, CONFIGURATION, MANIFESTS, PATCHES, Path(__file__))
 
     def build(place: Path) -> None:
         with phase("making the payload disk"):
@@ -44,6 +46,7 @@ def payload() -> Payload:
             for file in files:
                 copy(file, tree / file.name)
             copy(built.path("kubernetes"), tree / "kubectl")
+            copy(PATCHES, tree / PATCHES.name)
             file_system(place / "disk", tree)
             shutil.rmtree(tree)
 

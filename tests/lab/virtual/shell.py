@@ -81,8 +81,16 @@ class Shell:
             )
             self.control.unlink()
 
+    @property
+    def configuration(self) -> str:
+        """For other programs that talk to the guest by ssh: a file for `ssh -F`."""
+        return "\n".join(f"{name} {value}" for name, value in self._settings().items()) + "\n"
+
     def _options(self) -> list[str]:
-        settings = {
+        return ["-F", "none", *(part for name, value in self._settings().items() for part in ("-o", f"{name}={value}"))]
+
+    def _settings(self) -> dict[str, str]:
+        return {
             "Port": str(self.port),
             "IdentityFile": str(self.key),
             "IdentitiesOnly": "yes",
@@ -98,4 +106,3 @@ class Shell:
             "ControlPersist": "yes",
             "ControlPath": str(self.control),
         }
-        return ["-F", "none", *(part for name, value in settings.items() for part in ("-o", f"{name}={value}"))]
