@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,3 +66,18 @@ def test_the_name_follows_the_content(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("one", "other"), [(("ab",), ("a", "b")), (("a", "b"), ("b", "a")), (("a",), ("a", ""))])
 def test_inputs_do_not_run_into_each_other(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     assert cache.digest(one) != cache.digest(other)
+
+
+def test_those_used_last_are_kept(place: Path) -> None:
+    made = [cache.cached("thing", (f"version {number}",), write("")) for number in range(cache.KEPT)]
+    other = cache.cached("thing-else", ("input",), write(""))
+    for number, old in enumerate(made):
+        os.utime(old, (number, number))
+    old_log = place / f"{made[1].name}.log"
+    old_log.touch()
+    cache.cached("thing", ("version 0",), write(""))
+    newest = cache.cached("thing", ("one more",), write(""))
+    assert {one for one in made if one.exists()} == {made[0], *made[2:]}
+    assert newest.exists()
+    assert other.exists()
+    assert not old_log.exists()

@@ -12,6 +12,9 @@ from pathlib import Path
 
 CACHE = Path(os.environ.get("MOORAGE_CACHE") or "/var/cache/moorage")
 
+# Of each thing so many versions are kept, those that were used last: two suites, and a day's work.
+KEPT = 5
+
 Input = str | bytes | Path
 
 
@@ -22,6 +25,7 @@ def cached(name: str, inputs: Iterable[Input], build: Callable[[Path], None], *,
     """
     place = CACHE / f"{name}-{digest(inputs)[:16]}"
     if place.exists() and not renew:
+        os.utime(place)
         return place
     with locked(name):
         if place.exists() and not renew:
@@ -33,7 +37,16 @@ def cached(name: str, inputs: Iterable[Input], build: Callable[[Path], None], *,
         build(part)
         shutil.rmtree(place, ignore_errors=True)
         part.rename(place)
+        os.utime(place)
+        _forget_all_but_the_last(name)
     return place
+
+
+def _forget_all_but_the_last(name: str) -> None:
+    versions = sorted(CACHE.glob(f"{name}-{'[0-9a-f]' * 16}"), key=lambda place: place.stat().st_mtime)
+    for old in versions[:-KEPT]:
+        shutil.rmtree(old)
+        old.with_name(old.name + ".log").unlink(missing_ok=True)
 
 
 @contextmanager

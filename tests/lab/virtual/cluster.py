@@ -62,6 +62,8 @@ class Cluster:
                 machine.make_disks()
             self._keep({machine.name: machine.start(with_parent=with_parent) for machine in self.machines})
             self.wait_idle()
+        with phase("looking for faults with moorage doctor"):
+            self._all(lambda machine: machine.examine())
 
     def stop(self) -> None:
         for process in self.processes().values():

@@ -126,6 +126,12 @@ class Machine:
                 raise MoorageError(f"{self.name} did not boot within {limit:.0f} s: see {self.directory}/console.log")
             time.sleep(0.5)
 
+    def examine(self) -> None:
+        """The product's own checks of a node: what they find here, they would find in each job."""
+        said = self.shell.run(["/opt/moorage/bin/moorage", "doctor"], ok=(0, 1))
+        if said.code:
+            raise MoorageError(f"{self.name} is not fit for jobs: {'; '.join(said.stdout.splitlines())}")
+
     def set_clock(self) -> None:
         """A restored guest believes it is still the moment of its snapshot."""
         self.shell.run(["date", "--set", f"@{time.time():.3f}"])
