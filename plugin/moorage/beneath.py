@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,9 @@ MOST_MOUNTS: Final = 64
 _OPENAT2: Final = 437
 _SAME_MOUNT: Final = 1
 _NO_LINKS: Final = 4
+_BENEATH: Final = 8
+# A pipe without a writer would keep whoever opens it waiting.
+_FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 T = TypeVar("T")
 
@@ -64,8 +68,17 @@ def unmounting(parent: int, name: str, act: Callable[[], T]) -> T:
     return act()
 
 
-def _open(parent: int, name: str) -> int:
-    how = _How(DIRECTORY, 0, _SAME_MOUNT | _NO_LINKS)
+def regular(parent: int, path: str) -> int:
+    """A descriptor of the regular file at this path in a tree that somebody else has filled."""
+    descriptor = _open(parent, path, _FILE, _SAME_MOUNT | _NO_LINKS | _BENEATH)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no regular file", path)
+    return descriptor
+
+
+def _open(parent: int, name: str, flags: int = DIRECTORY, resolve: int = _SAME_MOUNT | _NO_LINKS) -> int:
+    how = _How(flags, 0, resolve)
     words = (ctypes.c_long(_OPENAT2), ctypes.c_int(parent), os.fsencode(name), ctypes.byref(how))
     descriptor = int(_libc.syscall(*words, ctypes.c_size_t(ctypes.sizeof(how))))
     if descriptor < 0:

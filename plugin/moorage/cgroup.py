@@ -10,7 +10,6 @@ import errno
 import os
 import re
 import select
-import signal
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from typing import Final
 
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
-from moorage.process import Process, name, read
+from moorage.process import name, read
 
 ROOT: Final = Path("/sys/fs/cgroup")
 # Preceded by the node's name where a node runs several slurmd.
@@ -28,8 +27,6 @@ _STEP: Final = re.compile(r"step_(batch|interactive|[0-9]+)")
 _TASK: Final = re.compile(r"task_[0-9]+")
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# How long a cgroup may take to freeze; a process that hangs in the kernel never does, and is killed all the same.
-FREEZING: Final = 2.0
 
 
 class NoTask(MoorageError):
@@ -91,8 +88,14 @@ def leaf_of(pid: int, names: Container[str]) -> Leaf:
     return found
 
 
+def holds(directory: Path, pid: int) -> bool:
+    """Whether this process is in the cgroup or below it."""
+    return Path(f"{ROOT}{_path_of(pid)}").is_relative_to(directory)
+
+
 def _path_of(pid: int) -> str:
-    for line in read(pid, "cgroup").splitlines():
+    # Users name cgroups; of all that Python takes for the end of a line the kernel refuses them this one alone.
+    for line in read(pid, "cgroup").split("\n"):
         if line.startswith("0::"):
             return line[3:]
     raise NoTask(f"process {pid} is in no cgroup of version 2")
@@ -114,36 +117,12 @@ def number(file: Path) -> int | None:
     return None
 
 
-def populated(tree: Path) -> bool:
-    return not _await(tree, "populated 0", Deadline(0))
-
-
 def kill(tree: Path, deadline: Deadline) -> None:
     """End every process at and below `tree`; Stuck if some are still there at the deadline."""
-    try:
+    with suppress(FileNotFoundError):
         put(tree / "cgroup.kill", 1)
-    except FileNotFoundError:
-        if not tree.exists():
-            return
-        # Linux before 5.14, and what was ported back to it.
-        _kill_each(tree)
     if not _await(tree, "populated 0", deadline):
         raise Stuck(tree, processes(tree))
-
-
-def _kill_each(tree: Path) -> None:
-    """Frozen, none of them can start another one meanwhile."""
-    put(tree / "cgroup.freeze", 1)
-    try:
-        _await(tree, "frozen 1", Deadline(FREEZING))
-        below = f"/{tree.relative_to(ROOT)}"
-        for pid in processes(tree):
-            with suppress(ProcessLookupError), Process.of(pid).held() as process:
-                # The number may by now be another's.
-                if f"{_path_of(pid)}/".startswith(f"{below}/"):
-                    signal.pidfd_send_signal(process, signal.SIGKILL)
-    finally:
-        put(tree / "cgroup.freeze", 0)
 
 
 def _await(tree: Path, event: str, deadline: Deadline) -> bool:
@@ -221,9 +200,11 @@ def _walk(tree: Path, enter: Callable[[int], None], leave: Callable[[int, str], 
                 # One that is gone meanwhile needs no visit.
                 with suppress(FileNotFoundError):
                     here = _step(here, name)
+                    # From here on there is a way back, also out of a directory that is removed at this moment.
                     names.append(name)
+                    waiting.append([])
                     enter(here)
-                    waiting.append(_children(here))
+                    waiting[-1] = _children(here)
             else:
                 waiting.pop()
                 here = _step(here, "..")

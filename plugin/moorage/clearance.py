@@ -17,7 +17,7 @@ from moorage import cgroup, delegation, journal, lock, mounts, scratch, state, s
 from moorage.beneath import opened
 from moorage.command import run
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError
+from moorage.errors import MoorageError, no_room
 from moorage.job import run_directory, state_file
 from moorage.lock import Lock
 from moorage.process import name, read
@@ -32,7 +32,6 @@ REMOVING: Final = 5.0
 TIDYING: Final = 2.0
 
 PHASE: Final = "epilog"
-FUSE: Final = Path("/sys/fs/fuse/connections")
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,13 @@ def clear(job: int, deadline: Deadline) -> list[Leftover]:
     except MoorageError as error:
         return [Leftover("unit", unit, str(error))]
     try:
-        with lock.locked(job, deadline.within(LOCKING).left) as held:
-            return clear_held(job, held, deadline)
-    except lock.Busy as busy:
-        return [Leftover("lock", str(lock.lock_file(job)), str(busy))]
+        held = lock.take(job, deadline.within(LOCKING).left)
+    except (lock.Busy, OSError) as error:
+        return [Leftover("lock", str(lock.lock_file(job)), str(error), ours=not no_room(error))]
+    try:
+        return clear_held(job, held, deadline)
+    finally:
+        held.release()
 
 
 def clear_held(job: int, held: Lock, deadline: Deadline) -> list[Leftover]:
@@ -108,11 +110,7 @@ class _Clearance:
 
     def _wake_mounts(self) -> None:
         """End the connections of FUSE mounts, so that whoever waits for one of their servers can die."""
-        for mount in mounts.table():
-            if mount.kind.startswith("fuse") and mount.point.is_relative_to(self.run):
-                major, minor = map(int, mount.device.split(":"))
-                with suppress(FileNotFoundError):
-                    cgroup.put(FUSE / str(major << 20 | minor) / "abort", 1)
+        _abort({mount.device for mount in _fuse(mounts.table()) if mount.point.is_relative_to(self.run)})
 
     def _end_cgroups(self) -> None:
         """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
@@ -121,9 +119,10 @@ class _Clearance:
             return
         leaf = cgroup.leaf(f"/{known.tree.parent.relative_to(cgroup.ROOT)}", known.job.names)
         # An Epilog can run as a part of the job (PrologFlags=RunInJob): Slurm is not done then with the other steps.
-        self.cgroups = top = leaf.step if os.getpid() in cgroup.processes(leaf.job) else leaf.job
+        self.cgroups = top = leaf.step if cgroup.holds(leaf.job, os.getpid()) else leaf.job
         # The rest of the time is for the rest.
         patience = self.deadline.within(min(known.limits.kill_wait, self.deadline.left / 2))
+        self._attempt(top, lambda: _wake(leaf.path / delegation.TREE))
         self._attempt(top, lambda: delegation.ended(known, patience))
         # Slurm removes each of its directories only once, and by then ours was still in there.
         self._attempt(top, lambda: cgroup.remove(top))
@@ -145,9 +144,10 @@ class _Clearance:
     def _into_trash(self, source: Path, record: state.Scratch) -> None:
         entry = trash.take(source)
         if entry and trash.discard(source.parent, entry, self.deadline.within(REMOVING)):
+            trash.note(source.parent)
             systemd.start_aside(trash.UNIT, self.deadline.left)
         else:
-            # Until its content is gone, its bounds stay.
+            # Until its content is gone, its bounds stay; then the unit does this.
             scratch.release(record)
 
     def _remove_run_directory(self) -> None:
@@ -179,7 +179,47 @@ class _Clearance:
         for pid in pids:
             yield Leftover("process", f"{pid} ({name(pid)})", f"it is in {top} and does not end", ours=False)
         if not pids:
-            yield self._left("cgroup", top)
+            # The last of them may have died since.
+            self._attempt(top, lambda: cgroup.remove(top))
+            if top.exists():
+                yield self._left("cgroup", top)
 
     def _left(self, what: str, place: Path) -> Leftover:
         return Leftover(what, str(place), self.causes.get(place, "it came back"))
+
+
+def _wake(tree: Path) -> None:
+    """The same for mounts in namespaces of the user's: those that processes of his tree see, and the node does not.
+
+    Who waits for a server and holds its end as well would keep it alive for good.
+    """
+    with suppress(FileNotFoundError):
+        # From here on they can mount no more.
+        cgroup.put(tree / "cgroup.kill", 1)
+    seen = {mount.device for pid in cgroup.processes(tree) for mount in _fuse(_mounts_of(pid))}
+    _abort(seen - {mount.device for mount in _fuse(mounts.table())})
+
+
+def _mounts_of(pid: int) -> list[mounts.Mount]:
+    # One that has nearly ended has no mounts any more: EINVAL.
+    with suppress(OSError):
+        return mounts.table(read(pid, "mountinfo"))
+    return []
+
+
+def _fuse(table: list[mounts.Mount]) -> Iterator[mounts.Mount]:
+    return (mount for mount in table if mount.kind.startswith("fuse"))
+
+
+def _abort(devices: set[str]) -> None:
+    if not devices:
+        return
+    # Its usual place may be empty: systemd mounts it there at boot, if the module is loaded by then (seen with 257).
+    connections = mounts.detached("fusectl")
+    try:
+        for device in devices:
+            major, minor = map(int, device.split(":"))
+            with suppress(FileNotFoundError):
+                cgroup.put(Path(f"/proc/self/fd/{connections}/{major << 20 | minor}/abort"), 1)
+    finally:
+        os.close(connections)

@@ -14,6 +14,7 @@ from moorage.cgroup import Leaf, number, put
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UserError
 from moorage.job import Job
+from moorage.process import Process, running
 from moorage.settings import MIB
 from moorage.state import Limits, Phase, State
 from moorage.usage import Usage
@@ -30,13 +31,13 @@ def tree_of(lent: Leaf) -> Path:
     return lent.path / TREE
 
 
-def delegate(agent: Leaf, lent: Leaf, lender: int, owner: Job, limits: Limits) -> None:
+def delegate(agent: Leaf, lent: Leaf, lender: Process, owner: Job, limits: Limits) -> None:
     """Empty the lent leaf into the agent's, and give a bounded tree in it to the owner of the job.
 
     Slurm's accounting reads the lent leaf's files, which count all that is below it.
     """
     memory = memory_limit(_memory_limits(lent), limits.memory_reserve)
-    put(agent.path / "cgroup.procs", lender)
+    move(lender, agent)
     enable(CONTROLLERS, lent.chain)
     tree = tree_of(lent)
     (tree / INIT).mkdir(mode=0o755, parents=True)
@@ -47,6 +48,15 @@ def delegate(agent: Leaf, lent: Leaf, lender: int, owner: Job, limits: Limits) -
     # A process moves only where the common ancestor's file can be written, too (seen on 6.18). Below this one there are
     # none but the owner's processes; further up there is slurmstepd.
     os.chown(lent.user / "cgroup.procs", owner.uid, owner.gid)
+
+
+def move(process: Process, leaf: Leaf) -> None:
+    """The kernel is told a number, which a process that ends gives free: nothing is done between look and move."""
+    with process.held() as descriptor:
+        put(leaf.path / "cgroup.procs", process.pid)
+        # Else the number that was moved may have been another's.
+        if not running(descriptor):
+            raise MoorageError("the task that lent its cgroup has ended")
 
 
 def memory_limit(around: Iterable[int | None], reserve: int) -> int | None:
@@ -115,22 +125,23 @@ def take_back(tree: Path) -> None:
 def ended(state: State, deadline: Deadline) -> State:
     """The state after the job's tree has been ended and removed, and what it used written down.
 
-    Stuck if a process in it does not end; all of it can be done again.
+    Stuck if a process in it does not end; all of it can be done again. It is written last, for users can fill the disk.
     """
     tree = state.tree
     if tree is None:
         return state
-    if state.usage is None and tree.exists():
-        state = _accounted(state, tree)
+    used = state.usage or _used(tree)
     take_back(tree)
     cgroup.kill(tree, deadline)
     if not cgroup.remove(tree):
         raise MoorageError(f"{tree} cannot be removed: something has come to life in it again")
-    return state if state.phase == Phase.ENDED else state.changed(phase=Phase.ENDED)
+    if used and not state.usage:
+        journal.log(f"used {used}", phase="end", job=state.job, **used.as_dict())
+    return state if state.phase == Phase.ENDED else state.noted(phase=Phase.ENDED, usage=used)
 
 
-def _accounted(state: State, tree: Path) -> State:
-    """Once in the life of a job what it used is written down, and told."""
-    used = Usage.of(tree)
-    journal.log(f"used {used}", phase="end", job=state.job, **used.as_dict())
-    return state.changed(usage=used)
+def _used(tree: Path) -> Usage | None:
+    try:
+        return Usage.of(tree)
+    except OSError:
+        return None

@@ -87,9 +87,9 @@ def _room(wanted: Scratch, there: os.statvfs_result) -> Iterator[Finding]:
     free = there.f_bavail * there.f_frsize
     if free < wanted.size:
         what = f"{free >> 20} MiB are free on {wanted.path} and a job's scratch is {shown_size(wanted.size)}"
-        yield Finding("scratch", what, "make room, or make scratch.size smaller")
+        yield Finding("scratch", what, "make room, or make scratch.size smaller", "room")
     needed = 1 if wanted.kind == "loop" else inodes(wanted.size)
     # btrfs counts none.
     if there.f_files and there.f_favail < needed:
         what = f"{there.f_favail} inodes are free on {wanted.path} and a job's scratch needs {needed}"
-        yield Finding("scratch", what, "make room, or set scratch.kind to loop")
+        yield Finding("scratch", what, "make room, or set scratch.kind to loop", "room")

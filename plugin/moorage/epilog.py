@@ -28,16 +28,26 @@ def main() -> NoReturn:
             _report(job, one)
         if not left:
             journal.log("nothing is left", phase=PHASE, job=job)
-        # What another Epilog had to leave, because a process did not die, can go by now.
-        for found in sweep(deadline.within(OTHERS), act=True, besides=job):
-            if found.touched:
-                journal.log(str(found), phase=PHASE, job=found.job)
+        _sweep_others(job, deadline.within(OTHERS))
         sys.exit(exit_code(left))
 
 
 def exit_code(left: Sequence[Leftover]) -> int:
     """Slurm drains a node for anything but 0, and no user may have a node drained."""
     return int(any(one.ours for one in left))
+
+
+def _sweep_others(job: int, deadline: Deadline) -> None:
+    """What another Epilog had to leave, because a process did not die, can go by now.
+
+    What becomes of it does not concern the job that this one is for.
+    """
+    try:
+        for found in sweep(deadline, act=True, besides=job):
+            if found.touched:
+                journal.log(str(found), phase=PHASE, job=found.job)
+    except Exception as error:
+        journal.log(f"other jobs were not swept: {error!r}", phase=PHASE, job=job, priority=journal.ERROR)
 
 
 def _limit(job: int) -> float:

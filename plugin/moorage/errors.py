@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,11 @@ class UserError(MoorageError):
 
 class UsageError(UserError):
     """The request itself was wrong; nothing was begun."""
+
+
+def no_room(error: Exception) -> bool:
+    """Whether a file system is full, to which any user may have brought it."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def exit_code(error: BaseException) -> int:

@@ -19,6 +19,15 @@ def create(path: Path, content: str, mode: int = 0o644) -> None:
         os.fchmod(file.fileno(), mode)
 
 
+def append(path: Path, content: str) -> None:
+    """In one piece, beside whoever else does."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, content.encode())
+    finally:
+        os.close(descriptor)
+
+
 def replace(path: Path, content: str, mode: int = 0o600) -> None:
     """The file's new content, or after a crash its old one, but never a part of either."""
     half = path.with_name(f".{path.name}.{os.getpid()}")

@@ -8,12 +8,12 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """`fault` decides what becomes of the node: a user's never touches it."""
+    """`fault` decides what becomes of the node: a user's never touches it, nor does want of room, which users make."""
 
     check: str
     cause: str
     remedy: str
-    fault: Literal["node", "user"] = "node"
+    fault: Literal["node", "user", "room"] = "node"
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.remedy}"

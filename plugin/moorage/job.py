@@ -13,8 +13,7 @@ from moorage.errors import MoorageError
 RUN: Final = Path("/run/moorage")
 STATE: Final = Path("/var/lib/moorage/jobs")
 
-# Slurm keeps job ids in 26 bits; -1 and -2 stand for "no id" among user and group ids.
-LARGEST_JOB: Final = (1 << 26) - 1
+# -1 and -2 stand for "none" among Slurm's job ids as among user and group ids.
 LARGEST_ID: Final = (1 << 32) - 3
 MOST_RESTARTS: Final = (1 << 16) - 1
 
@@ -41,7 +40,7 @@ class Job:
     @classmethod
     def from_hook(cls, environ: Mapping[str, str]) -> Self:
         """The job that a Prolog or an Epilog runs for."""
-        number = _number(environ, "SLURM_JOB_ID", 1, LARGEST_JOB)
+        number = _number(environ, "SLURM_JOB_ID", 1, LARGEST_ID)
         return cls(
             id=number,
             restart=_number({"SLURM_JOB_RESTART_COUNT": "0", **environ}, "SLURM_JOB_RESTART_COUNT", 0, MOST_RESTARTS),
@@ -100,7 +99,7 @@ def state_file(job: int) -> Path:
 
 def job_number(environ: Mapping[str, str]) -> int:
     """The id alone: all that a removal needs."""
-    return _number(environ, "SLURM_JOB_ID", 1, LARGEST_JOB)
+    return _number(environ, "SLURM_JOB_ID", 1, LARGEST_ID)
 
 
 def cgroup_names(number: int, sluid: str | None) -> frozenset[str]:

@@ -18,6 +18,12 @@ _SLAVE: Final = 1 << 19
 _SHARED: Final = 1 << 20
 _LAZY: Final = 2
 _NOFOLLOW: Final = 8
+# The same on every architecture.
+_FSOPEN: Final = 430
+_FSCONFIG: Final = 431
+_FSMOUNT: Final = 432
+_CREATE: Final = 6
+_CLOEXEC: Final = 1
 
 TABLE: Final = Path("/proc/self/mountinfo")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
@@ -46,8 +52,9 @@ class Mount:
 
 def table(text: str | None = None) -> list[Mount]:
     """All mounts of this mount namespace, in the order in which they were made."""
-    # Users choose names of mounts, so they may hold any byte, and what else Python takes for the end of a line.
-    text = TABLE.read_text(encoding="utf-8", errors="surrogateescape") if text is None else text
+    # Users choose names of mounts, so they may hold any byte, and what else Python takes for the end of a line, as it
+    # does of a carriage return in each text file.
+    text = os.fsdecode(TABLE.read_bytes()) if text is None else text
     return [Mount.parse(line) for line in text.split("\n") if line]
 
 
@@ -97,6 +104,24 @@ def bind(source: Path, point: Path) -> None:
 
 def unmount(point: Path, *, lazy: bool = False) -> None:
     _checked(_libc.umount2(os.fsencode(point), _NOFOLLOW | (_LAZY if lazy else 0)), point)
+
+
+def detached(kind: str) -> int:
+    """A descriptor of the kernel's file system of this kind, mounted nowhere."""
+    context = _call(_FSOPEN, kind.encode(), _CLOEXEC)
+    try:
+        _call(_FSCONFIG, context, _CREATE, None, None, 0)
+        return _call(_FSMOUNT, context, _CLOEXEC, 0)
+    finally:
+        os.close(context)
+
+
+def _call(number: int, *words: bytes | int | None) -> int:
+    """A system call that the C library does not know (glibc before 2.36)."""
+    result = int(_libc.syscall(number, *words))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
 
 
 def _checked(result: int, point: Path) -> None:

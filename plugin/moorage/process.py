@@ -68,7 +68,8 @@ def running(descriptor: int) -> bool:
 
 def real_uid(pid: int) -> int:
     """Whose process it is, whatever it pretends to be."""
-    for line in read(pid, "status").splitlines():
+    # Users name processes; of all that Python takes for the end of a line the kernel escapes this one alone.
+    for line in read(pid, "status").split("\n"):
         if line.startswith("Uid:"):
             return int(line.split()[1])
     raise ProcessLookupError(f"process {pid} has no user")
@@ -91,6 +92,7 @@ def _state_and_start(pid: int) -> tuple[str, int]:
 def read(pid: int, file: str) -> str:
     """One of the kernel's files about the process that has this number now."""
     try:
-        return (PROC / str(pid) / file).read_text(encoding="utf-8", errors="replace")
+        # Not as a text file, in which a carriage return would be read as the end of a line.
+        return (PROC / str(pid) / file).read_bytes().decode(errors="replace")
     except FileNotFoundError as error:
         raise ProcessLookupError(f"there is no process {pid}") from error

@@ -16,7 +16,7 @@ from moorage.checks import Surroundings
 from moorage.command import run
 from moorage.config import Config
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError, UsageError, UserError
+from moorage.errors import MoorageError, UsageError, UserError, no_room
 from moorage.facts import Facts, remembered
 from moorage.finding import Finding
 from moorage.job import Job
@@ -116,7 +116,7 @@ def prolog(environ: Mapping[str, str]) -> int:
 
 
 def exit_code(findings: Iterable[Finding], known: Known) -> int:
-    """A user's fault never drains the node, and a fault of the node's only if the site wants it.
+    """A user's fault or a full disk never drains the node, and a fault of the node's only if the site wants it.
 
     But until the shim is known to be there, nothing would keep the job's script from running without what it asked for.
     """
@@ -155,7 +155,8 @@ def unforeseen(error: Exception) -> Finding:
         case MoorageError():
             return Finding("node", str(error), "tell the administrator of this node")
         case _:
-            return Finding("node", f"{type(error).__name__}: {error}", "tell the administrator of this node")
+            cause = f"{type(error).__name__}: {error}"
+            return Finding("node", cause, "tell the administrator of this node", "room" if no_room(error) else "node")
 
 
 def _configure(known: Known, facts: Facts) -> list[Finding]:
@@ -188,22 +189,32 @@ def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
 
 @contextmanager
 def _undone_on_failure(job: Job, config: Config) -> Iterator[None]:
-    """Also what an earlier life of the job left behind, which was requeued or whose node lost its power."""
+    """Also what an earlier life of the job left behind, which was requeued or whose node lost its power.
+
+    The state, which alone knows what is left, must not be written over.
+    """
     if job.run.exists() or job.state.exists():
-        _clear(job, config)
+        _demand(_cleared(job, config))
     try:
         yield
     except BaseException:
-        _clear(job, config)
+        _cleared(job, config)
         raise
 
 
-def _clear(job: Job, config: Config) -> None:
+def _cleared(job: Job, config: Config) -> list[Finding]:
+    """What cannot be removed of the job."""
     # Only here: most jobs need it in their Epilog alone.
     from moorage.clearance import clear
 
-    for leftover in clear(job.id, Deadline(config.epilog_limit)):
+    left = clear(job.id, Deadline(config.epilog_limit))
+    for leftover in left:
         journal.log(f"left behind: {leftover}", phase=PHASE, job=job, priority=journal.WARNING)
+    remedy = "submit the job anew, or tell the administrator of this node"
+    return [
+        Finding("leftover", f"job {job.id} was here before, and {one}", remedy, "node" if one.ours else "user")
+        for one in left
+    ]
 
 
 def _make(plan: Plan) -> None:

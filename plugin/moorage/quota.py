@@ -28,17 +28,30 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def project_of(job: int) -> int:
-    return FIRST + job
+    """A federation's jobs have numbers beyond those of all others' (26 bits), which serve as they are."""
+    return job if job >> 26 else FIRST + job
 
 
 def bound(directory: Path, project: int, size: int, inodes: int) -> None:
     """Count all that will lie in `directory` as `project`, which may hold this much."""
     with _opened(directory) as descriptor:
         _limit(descriptor, project, size, inodes)
-        flags, extent, extents, _, cow = _ATTRIBUTES.unpack(
-            fcntl.ioctl(descriptor, _GET_ATTRIBUTES, bytes(_ATTRIBUTES.size))
-        )
+        flags, extent, extents, _, cow = _attributes(descriptor)
         fcntl.ioctl(descriptor, _SET_ATTRIBUTES, _ATTRIBUTES.pack(flags | _INHERIT, extent, extents, project, cow))
+
+
+def open_to_all(directory: int) -> None:
+    """Let what counts as another project be moved in here, which the kernel refuses where a project is inherited.
+
+    It says so in the words it has for what lies on another file system.
+    """
+    try:
+        flags, *others = _attributes(directory)
+    except OSError:
+        # This file system knows no projects.
+        return
+    if flags & _INHERIT:
+        fcntl.ioctl(directory, _SET_ATTRIBUTES, _ATTRIBUTES.pack(flags & ~_INHERIT, *others))
 
 
 def unbound(place: Path, project: int) -> None:
@@ -67,6 +80,10 @@ def enforced(place: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def _attributes(descriptor: int) -> tuple[int, ...]:
+    return _ATTRIBUTES.unpack(fcntl.ioctl(descriptor, _GET_ATTRIBUTES, bytes(_ATTRIBUTES.size)))
 
 
 def _limit(descriptor: int, project: int, size: int, inodes: int) -> None:

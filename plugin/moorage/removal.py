@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final
 
+from moorage import quota
 from moorage.beneath import entered, unmounting
 from moorage.deadline import Deadline
 
@@ -48,6 +49,7 @@ class _Tree:
     def emptied(self) -> Kept:
         """Until a round changes nothing, because nothing is left or nothing helps."""
         _take(self.top)
+        quota.open_to_all(self.top)
         while True:
             self.kept, self.changes = {}, 0
             self._each(self.top, self._clear)

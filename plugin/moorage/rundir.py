@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 from pathlib import Path
+from typing import Final
 
 from moorage import config, files, job, mounts
 from moorage.errors import MoorageError
 
+ROOTS: Final = 0o700
+# An access control list as the kernel takes it: a version, then tag, permissions and id of each entry.
+ACL: Final = "system.posix_acl_access"
+_VERSION: Final = struct.Struct("<I")
+_ENTRY: Final = struct.Struct("<HHI")
+_OWNER, _USER, _GROUP, _MASK, _OTHERS = 0x01, 0x02, 0x04, 0x10, 0x20
+_NO_ID: Final = (1 << 32) - 1
+
 
 def make(of: job.Job, limits: config.Run) -> None:
     """A tmpfs of its own, so that its owner can fill no other; undone by the removal of the job."""
-    _directory(of.run, 0o711)
+    _directory(of.run, ROOTS)
     mounts.mount_tmpfs(
-        of.run, size=limits.size, inodes=limits.inodes, uid=0, gid=0, mode=0o711, flags=mounts.NOSUID | mounts.NODEV
+        of.run, size=limits.size, inodes=limits.inodes, uid=0, gid=0, mode=ROOTS, flags=mounts.NOSUID | mounts.NODEV
     )
+    _let_through(of.run, of.uid)
     for name in ("etc", "bin"):
         _directory(of.run / name, 0o755)
     for place in (of.user_run, of.scratch):
@@ -26,7 +37,8 @@ def make(of: job.Job, limits: config.Run) -> None:
 def refuse(of: job.Job, line: str) -> None:
     """Leave word for the job, which will fail with it."""
     if not of.run.is_dir():
-        _directory(of.run, 0o711)
+        _directory(of.run, ROOTS)
+        _let_through(of.run, of.uid)
     files.replace(of.refusal, printable(line) + "\n", 0o644)
 
 
@@ -43,6 +55,12 @@ def prepare() -> None:
 def printable(text: str) -> str:
     """One line that a terminal shows as it is."""
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+
+
+def _let_through(place: Path, uid: int) -> None:
+    """Only this user besides root passes; no mode can say that, for his group may be everybody's."""
+    entries = [(_OWNER, 7, _NO_ID), (_USER, 1, uid), (_GROUP, 0, _NO_ID), (_MASK, 1, _NO_ID), (_OTHERS, 0, _NO_ID)]
+    os.setxattr(place, ACL, _VERSION.pack(2) + b"".join(_ENTRY.pack(*entry) for entry in entries))
 
 
 def _directory(path: Path, mode: int) -> None:

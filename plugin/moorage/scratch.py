@@ -28,6 +28,8 @@ MAKE_FEATURES: Final = (
     str(loop.BLOCK),
     "-i",
     str(BYTES_PER_INODE),
+    "-E",
+    "lazy_itable_init=1,nodiscard",
 )
 MOUNT_OPTIONS: Final = "nobarrier,noinit_itable,errors=remount-ro"
 MAKE_LIMIT: Final = 120.0
@@ -52,7 +54,7 @@ def make(job: Job, wanted: config.Scratch) -> Scratch:
         match planned.kind:
             case "loop":
                 undo.callback(source.unlink, missing_ok=True)
-                _image(source, wanted.size, job)
+                _image(source, wanted.size)
                 with loop.attached(source) as device:
                     mounts.mount_image(device, job.scratch, MOUNT_OPTIONS)
                 undo.callback(mounts.unmount, job.scratch)
@@ -87,15 +89,14 @@ def inodes(size: int) -> int:
     return size // BYTES_PER_INODE
 
 
-def _image(image: Path, size: int, job: Job) -> None:
+def _image(image: Path, size: int) -> None:
     """A file system in a file whose space is taken now, so that no other job can run it dry later."""
     descriptor = os.open(image, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         _reserve(descriptor, size)
     finally:
         os.close(descriptor)
-    owner = f"lazy_itable_init=1,nodiscard,root_owner={job.uid}:{job.gid}"
-    run(["mkfs.ext4", "-q", "-F", *MAKE_FEATURES, "-E", owner, image], limit=MAKE_LIMIT)
+    run(["mkfs.ext4", "-q", "-F", *MAKE_FEATURES, image], limit=MAKE_LIMIT)
 
 
 def _reserve(descriptor: int, size: int) -> None:
@@ -112,7 +113,7 @@ def _tmpfs(job: Job, size: int) -> None:
 
 
 def _hand_over(job: Job) -> None:
-    """The top of the mounted scratch becomes the user's; root has made all that lies in there."""
+    """The top of the mounted scratch becomes the user's, last: until then he can put nothing of his in there."""
     with suppress(FileNotFoundError):
         (job.scratch / "lost+found").rmdir()
     job.scratch.chmod(0o700)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
@@ -58,22 +59,29 @@ def check(path: Path, settings: Settings) -> Iterator[Finding]:
         value = settings.get(name.lower(), [unless_set])[-1]
         if wanted not in value.replace(" ", "").split(","):
             yield Finding("slurm", f"{path} has {name}={value}", f"let {wanted} be in it, and restart slurmd")
-    if not any(_covers(pattern, path.parent) for pattern in settings.get("epilog", [])):
-        cause = f"no Epilog= of {path} runs {HOOK}"
-        yield Finding(
-            "slurm", cause, f"add the line Epilog={path.parent}/epilog.d/*: nothing would be removed otherwise"
-        )
+    yield from _epilog(path, settings.get("epilog", []))
 
 
-def _covers(pattern: str, base: Path) -> bool:
-    """Whether slurmd, given this pattern, would run our hook, by its name or out of a script of the site's."""
-    return any(NAME in path.name or NAME in _text(path) for path in _matches(base / pattern))
+def _epilog(conf: Path, patterns: Iterable[str]) -> Iterator[Finding]:
+    hooks = [hook for pattern in patterns for hook in _ours(conf.parent / pattern)]
+    if not hooks:
+        cause = f"no Epilog= of {conf} runs {HOOK}"
+        remedy = f"add the line Epilog={conf.parent}/epilog.d/*: nothing would be removed otherwise"
+        yield Finding("slurm", cause, remedy)
+    elif not any(os.access(hook, os.X_OK) for hook in hooks):
+        yield Finding("slurm", f"{hooks[0]} cannot be executed", f"chmod 755 {hooks[0]}")
+
+
+def _ours(pattern: Path) -> list[Path]:
+    """What slurmd, given this pattern, would run for us: a hook with our name, or a script of the site's with it."""
+    return [path for path in _matches(pattern) if NAME in path.name or NAME in _text(path)]
 
 
 def _matches(pattern: Path) -> list[Path]:
     directory = pattern.parent
     there = directory.iterdir() if directory.is_dir() else ()
-    return [path for path in there if fnmatch(path.name, pattern.name)]
+    # As for slurmd and every shell, a pattern finds no hidden file.
+    return [path for path in there if fnmatch(path.name, pattern.name) and not path.name.startswith(".")]
 
 
 def _lines(path: Path, base: Path, depth: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from moorage import job as places
+from moorage import journal
 from moorage.errors import MoorageError
 from moorage.files import create, private
 from moorage.job import Job
@@ -108,6 +109,16 @@ class State:
         """The state with these changes, on disk before it is returned."""
         state = replace(self, **fields)
         state.save()
+        return state
+
+    def noted(self, **fields: Any) -> Self:  # noqa: ANN401
+        """The same where what is done goes on without: users can fill the disk."""
+        state = replace(self, **fields)
+        try:
+            state.save()
+        except OSError as error:
+            message = f"the state of the job cannot be written: {error}"
+            journal.log(message, phase="state", job=self.job, priority=journal.ERROR)
         return state
 
     def save(self) -> None:

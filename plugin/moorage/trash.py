@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from moorage import journal
+from moorage import files, job, journal, lock, quota
 from moorage.beneath import opened, unmounting
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, reported
@@ -20,12 +20,15 @@ NAME: Final = ".moorage-trash"
 # What empties it when an Epilog has no more time.
 UNIT: Final = "moorage-trash.service"
 PATIENCE: Final = 24 * 3600.0
+# For an Epilog that has left the rest to the unit, and is not done yet.
+ENDING: Final = 60.0
 
 
 def take(source: Path) -> str | None:
     """Move a job's scratch into the trash, where its owner cannot get at it by any path; what it is called there."""
     entry = f"{source.name}.{secrets.token_hex(8)}"
     with _trash(source.parent, make=True) as (place, trash):
+        quota.open_to_all(trash)
         try:
             unmounting(place, source.name, lambda: os.rename(source.name, entry, src_dir_fd=place, dst_dir_fd=trash))
         except FileNotFoundError:
@@ -40,12 +43,50 @@ def discard(place: Path, entry: str, deadline: Deadline) -> Kept:
 
 
 def empty(place: Path, deadline: Deadline) -> Kept:
-    """Remove all that lies in the trash of this scratch directory; why some of it is left, by name."""
+    """Remove all that lies in the trash of this scratch directory, or comes meanwhile; why some of it is left."""
     kept: Kept = {}
+    tried: set[str] = set()
     with suppress(FileNotFoundError), _trash(place) as (_, trash):
-        for entry in os.listdir(trash):  # noqa: PTH208 - a descriptor is no path
-            kept |= remove(trash, entry, deadline)
+        while fresh := set(os.listdir(trash)) - tried:  # noqa: PTH208 - a descriptor is no path
+            for entry in fresh:
+                left = remove(trash, entry, deadline)
+                kept |= left
+                if not left:
+                    _unbound(place, entry)
+            tried |= fresh
     return kept
+
+
+def _unbound(place: Path, entry: str) -> None:
+    """Forget the bounds of the job whose scratch this was, unless it is here once more."""
+    name = entry.partition(".")[0]
+    if name.isdigit() and quota.enforced(place):
+        number = int(name)
+        with suppress(lock.Busy), lock.locked(number, ENDING) as held:
+            if not job.state_file(number).exists():
+                quota.unbound(place, quota.project_of(number))
+                held.remove()
+
+
+def note(place: Path) -> None:
+    """That there is something for the unit in here, whatever the configuration will say by then."""
+    try:
+        if place not in noted():
+            files.append(_notes(), f"{place}\n")
+    except OSError as error:
+        # As on a full disk. As long as the configuration stays as it is, nothing depends on it.
+        journal.log(f"{_notes()}: {error}", phase="trash", priority=journal.WARNING)
+
+
+def noted() -> list[Path]:
+    try:
+        return [Path(line) for line in files.private(_notes()).splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def _notes() -> Path:
+    return job.STATE.with_name("trash")
 
 
 @contextmanager
@@ -72,9 +113,18 @@ def main() -> None:
     # Not in an Epilog, which lasts only a few times as long as that import.
     from moorage import config
 
+    deadline = Deadline(PATIENCE)
     with reported("moorage-trash"):
-        for name, reason in empty(config.load().scratch.path, Deadline(PATIENCE)).items():
-            journal.log(f"{name} cannot be removed: {reason}", phase="trash", priority=journal.ERROR)
+        for place in {config.load().scratch.path, *noted()}:
+            for name, reason in _emptied(place, deadline).items():
+                journal.log(f"{name} cannot be removed: {reason}", phase="trash", priority=journal.ERROR)
+
+
+def _emptied(place: Path, deadline: Deadline) -> Kept:
+    try:
+        return empty(place, deadline)
+    except (MoorageError, OSError) as error:
+        return {str(place / NAME): str(error)}
 
 
 if __name__ == "__main__":

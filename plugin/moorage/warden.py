@@ -17,13 +17,15 @@ from moorage.caller import Caller, identify
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, reported
 from moorage.listener import Connection, Listener, Peer, bound
-from moorage.process import Process, running
+from moorage.process import Process
 from moorage.state import Phase, State, load
 from moorage.usage import Usage
 
 ROOT_UID: Final = 0
 LOCK_NAME: Final = "lock"
 LOCK_LIMIT: Final = 20.0
+# So often the journal hears of refusals of one kind.
+REFUSALS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Warden:
         self.events = events
         self.lenders: list[Waiting] = []
         self.agents: list[Waiting] = []
+        self.silence: dict[str, Deadline] = {}
         ear = bound(state.job.socket, state.job.uid)
         self.listener = Listener(ear, events, (state.job.uid, ROOT_UID), self.serve)
 
@@ -66,8 +69,8 @@ class Warden:
                     self._lend(connection)
                 case "delegate":
                     self._delegate(connection)
-        except (MoorageError, OSError) as error:
-            self._refuse(connection, verb, str(error))
+        except Exception as error:
+            self._refuse(connection, verb, _told(error))
 
     def resume(self) -> None:
         """Go on where an earlier warden of this job was stopped."""
@@ -125,32 +128,28 @@ class Warden:
         tree = delegation.tree_of(lender.caller.leaf)
         self.state = self.state.changed(tree=tree, agent=agent.caller.process, lender=lender.caller.process)
         try:
-            self._delegate_leaf(agent.caller, lender.caller)
-        except (MoorageError, OSError) as error:
+            job, limits = self.state.job, self.state.limits
+            delegation.delegate(agent.caller.leaf, lender.caller.leaf, lender.caller.process, job, limits)
+            self.state = self.state.changed(phase=Phase.DELEGATED)
+        except Exception as error:
             self._end("delegation failed")
-            self._refuse(agent.connection, "delegate", str(error))
-            self._refuse(lender.connection, "lend", str(error))
+            self._refuse(agent.connection, "delegate", _told(error))
+            self._refuse(lender.connection, "lend", _told(error))
             return
-        self.state = self.state.changed(phase=Phase.DELEGATED)
         journal.log(f"{tree} is process {agent.caller.process.pid}'s", phase="delegate", job=self.state.job)
         self._watch(agent.caller.process)
         self._grant(agent.connection)
         self._grant(lender.connection)
-
-    def _delegate_leaf(self, agent: Caller, lender: Caller) -> None:
-        with lender.process.held() as descriptor:
-            delegation.delegate(agent.leaf, lender.leaf, lender.process.pid, self.state.job, self.state.limits)
-            # Else the number that was moved may have been another's.
-            if not running(descriptor):
-                raise MoorageError("the task that lent its cgroup has ended")
 
     def _grant(self, connection: Connection) -> None:
         self.listener.answer(connection, wire.ok({"tree": str(self.state.tree)}))
 
     def _refuse(self, connection: Connection, verb: str, reason: str) -> None:
         self.listener.answer(connection, wire.error(reason))
-        message = f"refused {verb} to process {connection.peer.pid}: {reason}"
-        journal.log(message, phase=verb, job=self.state.job, priority=journal.NOTICE)
+        if verb not in self.silence or self.silence[verb].passed:
+            self.silence[verb] = Deadline(REFUSALS)
+            message = f"refused {verb} to process {connection.peer.pid}: {reason}"
+            journal.log(message, phase=verb, job=self.state.job, priority=journal.NOTICE)
 
     def _watch(self, agent: Process) -> None:
         """Be told of the agent's end; a connection would not tell, for a child of its can hold that open."""
@@ -171,11 +170,15 @@ class Warden:
         deadline = Deadline(self.state.limits.kill_wait)
         try:
             self.state = delegation.ended(self.state, deadline)
-        except (MoorageError, OSError) as error:
-            journal.log(f"{reason}, but {error}", phase="end", job=self.state.job, priority=journal.ERROR)
-            self.state = load(self.state.job.id) or self.state
+        except Exception as error:
+            journal.log(f"{reason}, but {_told(error)}", phase="end", job=self.state.job, priority=journal.ERROR)
             return
         journal.log(reason, phase="end", job=self.state.job)
+
+
+def _told(error: Exception) -> str:
+    """What nobody foresaw must not end the warden either, or its caller could do that again and again."""
+    return str(error) if isinstance(error, (MoorageError, OSError)) else repr(error)
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -187,7 +190,7 @@ def main(words: Sequence[str]) -> NoReturn:
         state = load(job)
         if state is None or not state.this_boot:
             raise MoorageError(f"no Prolog has prepared job {job} on this node")
-        warden = Warden(state.changed(owner=Process.current()), events)
+        warden = Warden(state.noted(owner=Process.current()), events)
         warden.resume()
         systemd.notify("READY=1")
         warden.run()

@@ -11,8 +11,7 @@ import pytest
 
 from moorage import cgroup
 from moorage.deadline import Deadline
-from moorage.process import Process
-from support.cgroups import ROOT, await_event, leaf, members, slurm_scope
+from support.cgroups import ROOT, await_event, leaf, slurm_scope
 from support.namespaces import MOUNT, fresh
 from support.peers import Peer, forked
 from support.processes import ended
@@ -81,17 +80,14 @@ def test_a_process_that_is_gone_has_no_task() -> None:
             cgroup.leaf_of(peer.pid, NAMES)
 
 
-@pytest.mark.parametrize("old_kernel", [False, True])
-def test_everything_below_is_killed(tree: Path, old_kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if old_kernel:
-        without_cgroup_kill(monkeypatch)
+def test_everything_below_is_killed(tree: Path) -> None:
     beside = leaf(tree.parents[4], "job_17", "step_0", "task_0")
     deep = tree / "a/b/c"
     deep.mkdir(parents=True)
     with Peer(USER, tree / "init") as first, Peer(USER, deep) as second, Peer(0, beside) as neighbour:
         children = [first.do(forked), second.do(forked)]
         cgroup.kill(tree, Deadline(10))
-        assert not cgroup.populated(tree)
+        assert "populated 0" in (tree / "cgroup.events").read_text()
         assert all(ended(pid, 0) for pid in (first.pid, second.pid, *children))
         assert neighbour.do(os.getpid) == neighbour.pid
 
@@ -105,8 +101,7 @@ def test_a_tree_its_owner_has_frozen_is_killed(tree: Path) -> None:
         assert ended(peer.pid, 0)
 
 
-def test_processes_in_threaded_cgroups_are_killed(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_cgroup_kill(monkeypatch)
+def test_processes_in_threaded_cgroups_are_killed(tree: Path) -> None:
     threaded = tree / "init/threads"
     threaded.mkdir()
     with Peer(USER, tree / "init") as peer:
@@ -115,18 +110,6 @@ def test_processes_in_threaded_cgroups_are_killed(tree: Path, monkeypatch: pytes
         assert cgroup.processes(tree) == [peer.pid]
         cgroup.kill(tree, Deadline(10))
         assert ended(peer.pid, 0)
-
-
-def without_cgroup_kill(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As before Linux 5.14."""
-    put = cgroup.put
-
-    def old(file: Path, value: object) -> None:
-        if file.name == "cgroup.kill":
-            raise FileNotFoundError(file)
-        put(file, value)
-
-    monkeypatch.setattr(cgroup, "put", old)
 
 
 def test_the_limit_holds_and_names_who_does_not_end(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,16 +190,38 @@ def mkdir_in(directory: int, name: str) -> None:
     os.mkdir(name, dir_fd=directory)
 
 
-def test_fallback_kills_no_process_that_has_left(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A number read from the tree may be another process's by the time of the signal."""
-    without_cgroup_kill(monkeypatch)
-    beside = leaf(tree.parents[4], "job_17", "step_0", "task_0")
-    with Peer(USER, beside) as stranger:
-        monkeypatch.setattr(cgroup, "processes", lambda _: [stranger.pid])
-        cgroup.kill(tree, Deadline(5))
-        assert Process.of(stranger.pid).alive
-        assert members(beside) == [stranger.pid]
-
-
 def test_the_root_is_where_it_always_is() -> None:
     assert cgroup.ROOT == ROOT
+
+
+@pytest.mark.parametrize("gone", ["a", "b", "c"])
+def test_one_that_goes_while_it_is_entered_hides_no_other(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    """A user can make and remove them without end."""
+
+    def step(here: int, name: str) -> int:
+        there = real(here, name)
+        if name == gone:
+            (tree / gone).rmdir()
+        return there
+
+    real = cgroup._step
+    monkeypatch.setattr(cgroup, "_step", step)
+    for name in "abc":
+        (tree / name).mkdir()
+    others = [tree / name for name in "abc" if name != gone]
+    with Peer(USER, others[0]) as first, Peer(USER, others[1]) as second:
+        assert sorted(cgroup.processes(tree)) == sorted([first.pid, second.pid])
+        (tree / gone).mkdir()
+        assert not cgroup.remove(tree)
+    (tree / gone).mkdir()
+    assert cgroup.remove(tree)
+
+
+def test_where_a_process_is(tree: Path) -> None:
+    with Peer(USER, tree / "init") as peer:
+        for place in (tree / "init", tree, tree.parents[4], cgroup.ROOT):
+            assert cgroup.holds(place, peer.pid)
+        for place in (tree / "ini", tree / "init/below", tree.parent / "k8"):
+            assert not cgroup.holds(place, peer.pid)

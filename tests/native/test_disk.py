@@ -92,3 +92,10 @@ def test_a_diskless_root_is_no_place() -> None:
     shell("mount -t overlay -o lowerdir=disk/l,upperdir=disk/u,workdir=disk/w over over; mkdir -m 700 over/moorage")
     (found,) = findings("loop", place=Path("/mnt/over/moorage"))
     assert "lies on overlay" in found
+
+
+@pytest.mark.parametrize("breakage", ["mount -o remount,size=32m disk", "seq -f disk/%.0f 9900 | xargs touch"])
+def test_want_of_room_is_no_fault_of_the_nodes(breakage: str) -> None:
+    shell(breakage)
+    (found,) = check(Scratch(PLACE, "directory", 64 * MIB))
+    assert found.fault == "room"

@@ -272,3 +272,30 @@ def test_a_requeued_job_finds_nothing_of_its_earlier_life() -> None:
     assert run(SLURM_JOB_RESTART_COUNT="1") == 0
     assert list(JOB.user_run.iterdir()) == list(JOB.scratch.iterdir()) == []
     assert json.loads(JOB.description.read_text())["restart"] == 1
+
+
+def test_a_full_disk_drains_no_node(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "moorage.yaml").write_text("node_fault: drain\n")
+    monkeypatch.setattr(scratch, "make", lambda *_: fail())
+    assert run() == 0
+    assert "No space left" in refusal()
+
+
+@pytest.mark.parametrize(("ours", "code"), [(True, 1), (False, 0)])
+def test_what_an_earlier_life_has_left_is_not_forgotten(
+    place: Path, monkeypatch: pytest.MonkeyPatch, ours: bool, code: int
+) -> None:
+    """Only the state of that life knows where it is."""
+    assert run() == 0
+    (place / "moorage.yaml").write_text(CONFIG.format(place=place) + "node_fault: drain\n")
+    before = JOB.state.read_text()
+    left = clearance.Leftover("process", "4711 (sh)", "it does not end", ours=ours)
+    with monkeypatch.context() as patch:
+        patch.setattr(clearance, "clear", lambda *_: [left])
+        assert run(SLURM_JOB_RESTART_COUNT="1") == code
+    assert JOB.state.read_text() == before
+    assert JOB.refusal.read_text().startswith(
+        "job 17 was here before, and process 4711 (sh) is left: it does not end: "
+    )
+    clear()
+    assert run(SLURM_JOB_RESTART_COUNT="1") == 0

@@ -28,11 +28,13 @@ def job(fresh_namespaces: None, monkeypatch: pytest.MonkeyPatch) -> Job:
     return JOB
 
 
-def as_somebody(uid: int, script: str, cwd: Path = Path("/")) -> subprocess.CompletedProcess[str]:
+def as_somebody(
+    uid: int, script: str, cwd: Path = Path("/"), group: int | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["sh", "-c", script],
         user=uid,
-        group=uid + 1,
+        group=uid + 1 if group is None else group,
         extra_groups=[],
         cwd=cwd,
         capture_output=True,
@@ -52,7 +54,7 @@ def test_what_is_whose(job: Job) -> None:
         "etc": (0, 0, 0o755),
         "bin": (0, 0, 0o755),
     }
-    assert (job.run.stat().st_uid, job.run.stat().st_mode & 0o7777) == (0, 0o711)
+    assert (job.run.stat().st_uid, job.run.stat().st_mode & 0o7777) == (0, 0o710)
     assert mounts.holding(job.run, mounts.table()).options >= {"nosuid", "nodev"}
 
 
@@ -81,6 +83,16 @@ def test_only_the_user_enters_his_part(job: Job) -> None:
     assert "Permission denied" in as_somebody(USER + 100, f"ls {job.user_run}").stderr
 
 
+@pytest.mark.parametrize("group", [USER + 1, 0])
+def test_nobody_else_reads_what_is_for_the_user(job: Job, group: int) -> None:
+    """Not even who is in his group."""
+    rundir.make(job, LIMITS)
+    (job.run / "etc/containers.conf").write_text("his")
+    script = f"cat {job.run}/etc/containers.conf || ls {job.run}/bin"
+    assert as_somebody(USER, script).stdout == "his"
+    assert "Permission denied" in as_somebody(USER + 100, script, group=group).stderr
+
+
 def test_its_bytes_are_bounded(job: Job) -> None:
     rundir.make(job, LIMITS)
     assert "No space left" in as_somebody(USER, "dd if=/dev/zero of=large bs=1M count=8", job.user_run).stderr
@@ -99,9 +111,10 @@ def test_two_runs_of_one_job_do_not_mix(job: Job) -> None:
         rundir.make(job, LIMITS)
 
 
-def test_a_refusal_is_read_by_all_and_written_by_none(job: Job) -> None:
+def test_a_refusal_is_read_by_the_user_and_written_by_nobody(job: Job) -> None:
     rundir.refuse(job, "no subuids:\nask\x1b[2J for some\n")
     assert as_somebody(USER, f"cat {job.refusal}").stdout == "no subuids: ask [2J for some\n"
+    assert "Permission denied" in as_somebody(USER + 100, f"cat {job.refusal}").stderr
     assert "Permission denied" in as_somebody(USER, f"echo all is well >{job.refusal}").stderr
     assert [path.name for path in job.run.iterdir()] == ["refusal"]
     assert mounts.below(job.run) == []

@@ -167,3 +167,21 @@ def test_an_image_has_its_space_for_sure(disk: Path, job: Job) -> None:
 @pytest.mark.parametrize("kind", ["project", "directory"])
 def test_project_quotas_are_seen_where_they_are(kind: ScratchKind, disk: Path) -> None:
     assert quota.enforced(disk) is (kind == "project")
+
+
+@pytest.mark.parametrize("kind", ["loop", "directory"])
+def test_until_it_is_handed_over_its_user_can_change_nothing_in_it(
+    kind: ScratchKind, disk: Path, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another job of his may be watching; what he put there would make root stumble."""
+    seen: list[str] = []
+
+    def hand_over(of: Job) -> None:
+        seen.append(as_owner("sh", "-c", "mv lost+found x; touch y", cwd=of.scratch).stderr)
+        real(of)
+
+    real = scratch._hand_over
+    monkeypatch.setattr(scratch, "_hand_over", hand_over)
+    scratch.make(job, Scratch(disk, kind, SIZE))
+    assert "Permission denied" in seen[0]
+    assert list(job.scratch.iterdir()) == []

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import trash
+from moorage import config, lock, quota, removal, trash
+from moorage import job as jobs
 from moorage.command import run
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
@@ -128,3 +129,92 @@ def test_two_empty_it_at_once(place: Path) -> None:
         second.result()
     assert trash.empty(place, Deadline(20)) == {}
     assert list((place / ".moorage-trash").iterdir()) == []
+
+
+def test_what_comes_while_it_is_emptied_goes_too(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To start the unit once more while it runs would do nothing."""
+
+    def remove_and_add(parent: int, name: str, deadline: Deadline) -> removal.Kept:
+        if name.startswith("17."):
+            taken(scratch_of(place, "18"))
+        return removal.remove(parent, name, deadline)
+
+    taken(scratch_of(place))
+    monkeypatch.setattr(trash, "remove", remove_and_add)
+    assert trash.empty(place, Deadline(10)) == {}
+    assert list((place / ".moorage-trash").iterdir()) == []
+
+
+def test_what_does_not_go_is_tried_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken(scratch_of(place))
+    monkeypatch.setattr(trash, "remove", lambda *_: {"file": "no"})
+    assert trash.empty(place, Deadline(10)) == {"file": "no"}
+
+
+@pytest.fixture
+def configured(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The place that the configuration names, and another one that it once named."""
+    monkeypatch.setattr(jobs, "STATE", place / "jobs")
+    monkeypatch.setattr(config, "load", lambda: config.Config(scratch=config.Scratch(path=place / "now")))
+    for name in ("jobs", "now", "then"):
+        (place / name).mkdir(mode=0o700)
+    return place
+
+
+def test_places_of_an_earlier_configuration_are_emptied(configured: Path) -> None:
+    for name in ("now", "then"):
+        taken(scratch_of(configured / name))
+    for _ in range(2):
+        trash.note(configured / "then")
+    trash.note(configured / "gone")
+    assert (configured / "trash").read_text() == f"{configured}/then\n{configured}/gone\n"
+    trash.main()
+    assert list(configured.glob("*/.moorage-trash/*")) == []
+
+
+def test_one_place_that_is_not_roots_keeps_no_other_full(configured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taken(scratch_of(configured / "now"))
+    (configured / "then").chmod(0o777)
+    trash.note(configured / "then")
+    trash.main()
+    assert list(configured.glob("now/.moorage-trash/*")) == []
+    assert "then can be written by others than root" in capsys.readouterr().err
+
+
+class TestBounds:
+    """Of the kind `project`, where the unit had to go on with what an Epilog began."""
+
+    @pytest.fixture(autouse=True)
+    def unbound(self, configured: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        forgotten: list[int] = []
+        monkeypatch.setattr(quota, "enforced", lambda _: True)
+        monkeypatch.setattr(quota, "unbound", lambda _, project: forgotten.append(project))
+        return forgotten
+
+    def test_they_go_with_the_last_of_it(self, configured: Path, unbound: list[int]) -> None:
+        taken(scratch_of(configured / "now"))
+        trash.main()
+        assert unbound == [quota.project_of(17)]
+        assert list((configured / "jobs").iterdir()) == []
+
+    def test_they_stay_with_what_is_left(
+        self, configured: Path, unbound: list[int], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        taken(scratch_of(configured / "now"))
+        monkeypatch.setattr(trash, "remove", lambda *_: {"file": "no"})
+        trash.main()
+        assert unbound == []
+
+    @pytest.mark.parametrize("by", ["lock", "state"])
+    def test_those_of_a_job_that_is_here_once_more_stay(
+        self, configured: Path, unbound: list[int], monkeypatch: pytest.MonkeyPatch, by: str
+    ) -> None:
+        monkeypatch.setattr(trash, "ENDING", 0.1)
+        taken(scratch_of(configured / "now"))
+        if by == "state":
+            (configured / "jobs/17.json").touch()
+            trash.main()
+        else:
+            with lock.locked(17):
+                trash.main()
+        assert unbound == []

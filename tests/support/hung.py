@@ -24,18 +24,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 @contextmanager
 def hung_mount(place: Path) -> Iterator[None]:
     """A FUSE mount whose server reads every request, so that it cannot be withdrawn, and answers none but the first."""
-    server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
-    if _libc.mount(b"hung", os.fsencode(place), b"fuse", 0, options):
-        raise OSError(ctypes.get_errno(), "no FUSE mount: load the module fuse")
-    reader = threading.Thread(target=_serve, args=(server,), daemon=True)
-    reader.start()
+    server, reader = _hang(place)
     try:
         yield
     finally:
         _libc.umount2(os.fsencode(place), FORCED | DETACHED)
         reader.join(10)
         os.close(server)
+
+
+def hang(place: Path) -> None:
+    """The same for as long as this process lives."""
+    _hang(place)
+
+
+def _hang(place: Path) -> tuple[int, threading.Thread]:
+    server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+    if _libc.mount(b"hung", os.fsencode(place), b"fuse", 0, options):
+        raise OSError(ctypes.get_errno(), "no FUSE mount: load the module fuse")
+    reader = threading.Thread(target=_serve, args=(server,), daemon=True)
+    reader.start()
+    return server, reader
 
 
 def _serve(server: int) -> None:

@@ -26,6 +26,7 @@ from moorage.channel import Ear, Mouth
 from moorage.keeper import keep
 from moorage.mooring import Mooring
 from moorage.podman import Places, Tools
+from moorage.process import Process
 from support.cgroups import leaf
 from support.node import JOB, LIMITS, USER
 
@@ -127,7 +128,7 @@ class Keeper:
             self.link.close()
             _become_keeper(mooring, theirs, owner)
         theirs.close()
-        delegation.delegate(Leaf(tasks[0]), Leaf(tasks[1]), self.pid, JOB, LIMITS)
+        delegation.delegate(Leaf(tasks[0]), Leaf(tasks[1]), Process.of(self.pid), JOB, LIMITS)
         self.tree = tasks[1] / "k8s"
         self._collected = False
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,12 @@ from moorage.cgroup import Leaf
 from moorage.config import Config
 from moorage.delegation import LEAST_MEMORY, bound, enable, memory_limit
 from moorage.errors import MoorageError, UserError
+from moorage.job import Job
+from moorage.process import Process
 from moorage.settings import GIB, MIB
 from moorage.state import Limits
+
+JOB = Job(17, 0, 1000, 1000, "alice", "n1", frozenset({"job_17"}))
 
 
 @pytest.mark.parametrize(
@@ -93,3 +99,28 @@ def test_why_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: str, er
 
 def test_what_is_given_away_are_no_limits() -> None:
     assert not [name for name in delegation.DELEGATED if name.endswith((".max", ".high", ".min", ".low", ".weight"))]
+
+
+def test_nothing_lies_between_the_look_at_the_placeholder_and_its_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may become another's at any moment."""
+    done: list[object] = []
+
+    class Lender(Process):
+        @contextmanager
+        def held(self) -> Iterator[int]:
+            done.append("held")
+            yield -1
+
+    def memory_limits(_: Leaf) -> list[int | None]:
+        done.append("limits")
+        return []
+
+    def put(file: Path, value: object) -> None:
+        done.append((file.name, value))
+        raise InterruptedError
+
+    monkeypatch.setattr(delegation, "_memory_limits", memory_limits)
+    monkeypatch.setattr(delegation, "put", put)
+    with pytest.raises(InterruptedError):
+        delegation.delegate(Leaf(Path("/a")), Leaf(Path("/b")), Lender(7, 1), JOB, Limits.of(Config()))
+    assert done == ["limits", "held", ("cgroup.procs", 7)]

@@ -118,3 +118,18 @@ def test_most_jobs_start_no_python(
 ) -> None:
     (tmp_path / "17.json").touch()
     assert hook(**environment) == calls
+
+
+@pytest.mark.parametrize("left", [[], [OURS]])
+def test_what_other_jobs_have_left_is_not_this_ones(
+    cleared: list[tuple[int, float]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    left: list[Leftover],
+) -> None:
+    monkeypatch.setattr(epilog, "clear", lambda *_: left)
+    monkeypatch.setattr(epilog, "sweep", lambda *_, **__: 1 / 0)
+    with pytest.raises(SystemExit) as ended:
+        epilog.main()
+    assert ended.value.code == len(left)
+    assert "job 17 epilog: other jobs were not swept: ZeroDivisionError" in capsys.readouterr().err

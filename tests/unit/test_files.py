@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.files import create, private, replace
+from moorage.files import append, create, private, replace
 
 
 @pytest.fixture
@@ -77,3 +77,13 @@ def test_neither_links_nor_pipes_are_read(place: Path) -> None:
     for name in ("link", "pipe"):
         with pytest.raises(OSError, match=name):
             private(place / name)
+
+
+def test_lines_are_added_in_one_piece(place: Path) -> None:
+    for line in ("one\n", "two\n"):
+        append(place / "lines", line)
+    assert (place / "lines").read_text() == "one\ntwo\n"
+    assert (place / "lines").stat().st_mode & 0o7777 == 0o600
+    (place / "link").symlink_to(place / "lines")
+    with pytest.raises(OSError, match="symbolic"):
+        append(place / "link", "three\n")

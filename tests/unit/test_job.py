@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage import quota
 from moorage.errors import MoorageError
 from moorage.job import Job, job_number
 
@@ -63,7 +64,8 @@ def test_users_of_directories(user: str) -> None:
         ("SLURM_JOB_ID", "17/../18"),
         ("SLURM_JOB_ID", "1_7"),
         ("SLURM_JOB_ID", "\N{ARABIC-INDIC DIGIT ONE}"),
-        ("SLURM_JOB_ID", "67108864"),
+        ("SLURM_JOB_ID", "4294967294"),
+        ("SLURM_JOB_ID", "4294967295"),
         ("SLURM_JOB_ID", "9" * 400),
         ("SLURM_JOB_RESTART_COUNT", "x"),
         ("SLURM_JOB_RESTART_COUNT", "65536"),
@@ -109,3 +111,17 @@ def test_the_number_alone_needs_nothing_else() -> None:
 def test_a_job_survives_being_written_down() -> None:
     job = Job.from_hook({**ENVIRON, "SLURM_JOB_SLUID": "s5K1"})
     assert Job.from_dict(json.loads(json.dumps(job.as_dict()))) == job
+
+
+@pytest.mark.parametrize("number", [(1 << 26) - 1, 1 << 26, 63 << 26 | 17, (1 << 32) - 3])
+def test_a_federations_numbers(number: int) -> None:
+    """The upper six bits name the cluster that it was submitted to."""
+    assert Job.from_hook({**ENVIRON, "SLURM_JOB_ID": str(number)}).id == number
+    assert job_number({"SLURM_JOB_ID": str(number)}) == number
+
+
+def test_projects_of_jobs_fit_and_differ() -> None:
+    numbers = [1, 17, (1 << 26) - 1, *(cluster << 26 | 17 for cluster in range(1, 64) if cluster != 16), (1 << 32) - 3]
+    projects = [quota.project_of(number) for number in numbers]
+    assert len(set(projects)) == len(numbers)
+    assert all(1 << 26 <= project < (1 << 32) - 1 for project in projects)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage import mounts
 from moorage.mounts import Mount, below, holding, table
 
 TABLE = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
@@ -31,10 +32,12 @@ def test_names_are_unescaped() -> None:
 
 
 @pytest.mark.parametrize("letter", ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\r"])
-def test_a_name_cannot_end_its_line(letter: str) -> None:
+def test_a_name_cannot_end_its_line(letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"63 62 0:61 / /run/moorage/17/x{letter}1 2 3:4 / /etc rw - tmpfs evil rw"
-    (mount,) = table(line)
-    assert mount.point == Path(f"/run/moorage/17/x{letter}1")
+    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mountinfo")
+    mounts.TABLE.write_bytes(f"{line}\n".encode())
+    for (mount,) in (table(line), table()):
+        assert mount.point == Path(f"/run/moorage/17/x{letter}1")
 
 
 def test_below_is_what_can_be_unmounted_in_this_order() -> None:

@@ -59,3 +59,12 @@ def test_names_are_shown_plainly(proc: Path, called: str, shown: str) -> None:
     (proc / "comm").write_text(called)
     assert name(7) == shown
     assert name(8) == "gone"
+
+
+@pytest.mark.parametrize(
+    "called", ["a\fUid:x", "a\vUid:", "\x1c\x1d\x1eUid: 0", "a\x85Uid: 0 0 0 0", "\u2028Uid: 0", "\rUid: 0"]
+)
+def test_its_name_does_not_change_whose_it_is(proc: Path, called: str) -> None:
+    """Python knows more ends of a line than the kernel."""
+    (proc / "status").write_bytes(f"Name:\t{called}\nUmask:\t0022\nUid:\t1001\t0\t0\t0\n".encode())
+    assert real_uid(7) == 1001

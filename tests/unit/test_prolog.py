@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from pathlib import Path
 
@@ -99,3 +100,13 @@ def test_the_gate(interpreter: Path, tmp_path: Path, environ: dict[str, str], ca
 def test_the_gate_can_be_run() -> None:
     assert GATE.stat().st_mode & 0o777 == 0o755
     assert GATE.name == slurmconf.HOOK
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("config", [FAIL, DRAIN])
+def test_a_full_disk_drains_no_node(number: int, config: Config) -> None:
+    """Users fill it: with their jobs' scratch, or beside it."""
+    found = unforeseen(OSError(number, "full"))
+    assert found.fault == "room"
+    assert exit_code([found], Known(config, True)) == 0
+    assert exit_code([found, NODE], Known(config, True)) == (config is DRAIN)

@@ -99,8 +99,22 @@ def test_bad_ones(here: Path, old: str, new: str, words: str) -> None:
 )
 def test_hooks_by_another_name(here: Path, name: str, text: str, covered: bool) -> None:
     (here / "epilog.d" / "50-moorage").unlink()
-    (here / "epilog.d" / name).write_text(text)
+    hook = here / "epilog.d" / name
+    hook.write_text(text)
+    hook.chmod(0o755)
     assert bool(found(written(here, GOOD))) is not covered
+
+
+def test_a_hook_that_cannot_be_executed(here: Path) -> None:
+    hook = here / "epilog.d/50-moorage"
+    hook.chmod(0o644)
+    assert found(written(here, GOOD)) == [f"{hook} cannot be executed: chmod 755 {hook}"]
+
+
+def test_a_hidden_file_is_no_hook(here: Path) -> None:
+    (here / "epilog.d/50-moorage").rename(here / "epilog.d/.50-moorage")
+    (line,) = found(written(here, GOOD))
+    assert "no Epilog= of" in line
 
 
 def test_one_that_cannot_be_read(here: Path) -> None:

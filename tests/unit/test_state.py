@@ -158,3 +158,15 @@ def test_who_answers_for_it(boot: str, owner: Process, agent: Process | None, ab
     boots = {"this": state.boot_id(), "another": "00000000-0000-0000-0000-000000000000"}
     known = dataclasses.replace(FULL, boot=boots[boot], owner=owner, agent=agent)
     assert known.abandoned is abandoned
+
+
+def test_on_a_full_disk_some_things_go_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    FULL.save()
+    with monkeypatch.context() as patch:
+        patch.setattr(State, "save", lambda _: Path("/dev/full").write_text("x"))
+        assert FULL.noted(phase=Phase.ENDED).phase == Phase.ENDED
+        with pytest.raises(OSError, match="No space left"):
+            FULL.changed(phase=Phase.ENDED)
+    assert "the state of the job cannot be written: [Errno 28] No space left" in capsys.readouterr().err
+    assert load(17) == FULL
+    assert FULL.noted(phase=Phase.ENDED) == load(17)

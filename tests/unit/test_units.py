@@ -15,7 +15,9 @@ ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "config").glob("*.service"))
 WARDEN = ROOT / "config/moorage-warden@.service"
 # What a sandbox is made of begins with one of these.
-SANDBOX = re.compile("Capability|NoNew|Protect|Private|Read|TemporaryFile|Bind|Restrict|Lock|Memory|System|Limit|Tasks")
+SANDBOX = re.compile(
+    "CPU|Capability|NoNew|Protect|Private|Read|TemporaryFile|Bind|Restrict|Lock|Memory|System|Limit|Tasks"
+)
 
 
 def settings(unit: Path) -> list[tuple[str, str]]:
@@ -51,3 +53,8 @@ def test_the_lock_outlives_a_killed_warden() -> None:
     assert (warden["Type"], warden["Restart"], warden["FileDescriptorStoreMax"]) == ("notify", "on-failure", "1")
     # A user cannot kill it, but memory can run out again and again in one bad minute.
     assert int(warden["StartLimitBurst"]) >= 10
+
+
+def test_what_callers_can_make_the_warden_do_costs_a_bounded_part_of_a_core() -> None:
+    warden = dict(settings(WARDEN))
+    assert 10 <= int(warden["CPUQuota"].removesuffix("%")) <= 50

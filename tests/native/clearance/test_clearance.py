@@ -140,3 +140,29 @@ def test_a_killed_epilog_is_no_obstacle(moor: Callable[..., State]) -> None:
         os.waitpid(child, 0)
     assert cleared() == []
     assert await_none(traces) == []
+
+
+def test_a_full_disk_keeps_nothing_alive(
+    moor: Callable[..., State], tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk that states lie on may be one that users can fill."""
+
+    def full(_: State) -> None:
+        raise OSError(28, "No space left on device")
+
+    moor()
+    monkeypatch.setattr(State, "save", full)
+    with Peer(USER, tree / "init") as contained:
+        assert cleared() == []
+        assert ended(contained.pid, 0)
+    assert traces() == []
+
+
+def test_the_tree_is_ended_before_anything_of_the_users_is_looked_at(
+    moor: Callable[..., State], tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moor()
+    with monkeypatch.context() as patch, Peer(USER, tree / "init") as contained:
+        patch.setattr(cgroup, "processes", lambda _: 1 / 0)
+        assert cleared() == []
+        assert ended(contained.pid, 0)

@@ -14,7 +14,7 @@ from moorage.command import run
 from moorage.deadline import Deadline
 from moorage.state import State
 from support.fakes import FakeCommand
-from support.hung import hung_mount
+from support.hung import hang, hung_mount
 from support.namespaces import MOUNT, unshare
 from support.node import JOB, USER
 from support.peers import Peer
@@ -40,12 +40,37 @@ class TestPlanted:
     def test_a_process_that_waits_for_a_mount_that_hangs(self, moor: Callable[..., State], tree: Path) -> None:
         """It would not die of SIGKILL."""
         moor()
-        run(["mount", "-t", "fusectl", "none", "/sys/fs/fuse/connections"], ok=(0, 32))
         with Peer(0, tree / "init") as waiting, hung_mount(JOB.user_run):
             waiting.begin(os.listdir, JOB.user_run)
             await_blocked(waiting.pid)
             assert cleared() == []
             assert ended(waiting.pid, 0)
+
+    def test_a_process_that_waits_for_a_mount_that_it_serves_itself(
+        self, moor: Callable[..., State], tree: Path
+    ) -> None:
+        """In a mount namespace of its own, so that the node does not see the mount; it would not die of SIGKILL."""
+        moor()
+        with Peer(0, tree / "init") as waiting:
+            waiting.do(unshare, MOUNT)
+            waiting.do(run, ["mount", "--make-rprivate", "/"])
+            waiting.do(hang, JOB.user_run)
+            assert JOB.user_run not in [mount.point for mount in mounts.table()]
+            waiting.begin(os.listdir, JOB.user_run)
+            await_blocked(waiting.pid)
+            assert cleared() == []
+            assert ended(waiting.pid, 0)
+
+    def test_a_mount_of_the_nodes_is_left_alone(self, moor: Callable[..., State], tree: Path, tmp_path: Path) -> None:
+        """His processes see it as well; it is not his."""
+        moor()
+        point = tmp_path / "hung"
+        point.mkdir()
+        with Peer(0, tree / "init"), Peer(0) as reader, hung_mount(point):
+            reader.begin(os.listdir, point)
+            await_blocked(reader.pid)
+            assert cleared() == []
+            assert reader.waiting
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_descriptor(self, moor: Callable[..., State], kind: config.ScratchKind) -> None:

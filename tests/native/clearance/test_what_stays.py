@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import cgroup, clearance, epilog, lock, mounts, state, trash
+from moorage import cgroup, clearance, epilog, lock, mounts, removal, state, trash
 from moorage.clearance import Leftover
+from moorage.deadline import Deadline
 from moorage.process import Process
 from moorage.state import State
 from support.cgroups import leaf
@@ -44,6 +46,33 @@ class TestWhatStays:
             assert Process.of(contained.pid).alive
         assert cleared() == []
         assert traces() == []
+
+    def test_a_process_that_dies_late(
+        self, moor: Callable[..., State], tree: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It waited for something of another job, say, and does not any more once all the rest is removed."""
+        moor()
+        with Peer(USER, tree / "init") as contained:
+
+            def remove(parent: int, name: str, deadline: Deadline) -> removal.Kept:
+                contained.kill()
+                return removal.remove(parent, name, deadline)
+
+            monkeypatch.setattr(clearance, "remove", remove)
+            monkeypatch.setattr(cgroup, "put", lambda *_: None)
+            assert cleared(2) == []
+        assert traces() == []
+
+    @pytest.mark.parametrize(("error", "ours"), [(errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EIO, True)])
+    def test_a_lock_that_cannot_be_made(
+        self, moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch, error: int, ours: bool
+    ) -> None:
+        def take(*_: object) -> lock.Lock:
+            raise OSError(error, os.strerror(error))
+
+        moor()
+        monkeypatch.setattr(lock, "take", take)
+        assert self.left("lock").ours is ours
 
     def test_a_unit_that_does_not_stop(self, moor: Callable[..., State], systemctl: FakeCommand) -> None:
         moor()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from moorage import delegation, wire
-from moorage.cgroup import Leaf
 from moorage.errors import MoorageError
 from moorage.process import Process
 from moorage.state import Phase
@@ -121,13 +120,14 @@ class TestInMidDelegation:
     ) -> None:
         """The number that was moved may have been another process's."""
 
-        def delegate_and_end(agent: Leaf, lent: Leaf, lender: int, *rest: Any) -> None:  # noqa: ANN401
-            real(agent, lent, lender, *rest)
-            os.kill(lender, signal.SIGKILL)
-            assert ended(lender)
+        def put_and_end(file: Path, value: object) -> None:
+            real(file, value)
+            if value == placeholder.pid:
+                os.kill(placeholder.pid, signal.SIGKILL)
+                assert ended(placeholder.pid)
 
-        real = delegation.delegate
-        monkeypatch.setattr(delegation, "delegate", delegate_and_end)
+        real = vars(delegation)["put"]
+        monkeypatch.setattr(delegation, "put", put_and_end)
         with Manager():
             placeholder.begin(ask, "lend")
             with pytest.raises(wire.Refused, match="the task that lent its cgroup has ended"):

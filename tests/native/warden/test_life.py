@@ -10,10 +10,12 @@ import pytest
 
 from moorage import lock, warden, wire
 from moorage.process import Process
+from moorage.state import Phase, State
 from support.callers import (
     SOCKET,
     ask,
     await_gone,
+    await_same,
     delegated,
     exit_code_of,
     keep_connection,
@@ -153,3 +155,25 @@ def test_moves_are_seen_by_those_who_wait(scope: Path) -> None:
     with Peer(USER, place):
         pass
     await_event(place, "populated 0")
+
+
+def test_on_a_full_disk_all_of_it_ends_as_well(
+    scope: Path, agent: Peer, placeholder: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patched before the warden is forked; what it cannot write down it still knows."""
+
+    def save(state: State) -> None:
+        if state.usage or state.phase == Phase.ENDED:
+            raise OSError(28, "No space left on device")
+        real(state)
+
+    real = State.save
+    monkeypatch.setattr(State, "save", save)
+    with Manager():
+        tree = delegated(agent, placeholder)
+        child = agent.do(forked)
+        agent.do(Path.write_text, tree / "init/cgroup.procs", str(child))
+        agent.kill()
+        assert ended(child, 5)
+        await_same(tree.exists, False)
+        assert wire.call(SOCKET, "usage", 5)["cpu_seconds"] >= 0
