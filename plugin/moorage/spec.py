@@ -19,6 +19,7 @@ KEYS: Final = ("cluster", "uplink", "version")
 
 _EXAMPLE: Final = "--k8s=cluster=none,uplink=pasta"
 _VERSION: Final = re.compile(r"1\.(0|[1-9][0-9]{0,2})(\.(0|[1-9][0-9]{0,2}))?")
+_NODES: Final = re.compile(r"[2-9]|[1-9][0-9]{1,3}")
 _OTHER_WORDS: Final = {"0": ("no", "off", "false", "never"), "1": ("yes", "on", "true", "k8s", "kubernetes")}
 
 
@@ -104,6 +105,8 @@ def _meant(word: str, alone: bool) -> str | None:
     meanings = {value: f"{key}={value}" for key in KEYS for value in _choices(key)}
     if _VERSION.fullmatch(lower.removeprefix("v")):
         meanings[lower] = f"version={lower.removeprefix('v')}"
+    if alone and _NODES.fullmatch(word):
+        return f"did you mean nodes={word}, which is not there yet?"
     if alone:
         meanings |= {other: meaning for meaning, others in _OTHER_WORDS.items() for other in others}
     key, separator, value = word.partition(":")

@@ -142,11 +142,17 @@ def test_a_new_program_is_asked_again(fake_command: Fake) -> None:
     assert programs.version(fake_command("podman", stdout="podman version 5.8.6").path, facts) == "podman version 5.8.6"
 
 
-def test_a_program_that_says_nothing_into_a_pipe_is_asked_without_a_buffer(fake_command: Fake) -> None:
+@pytest.mark.parametrize("build", ["2025_05_03.587980c", "0.0~git20250503.587980c-2+deb13u1", "0^20250503.g587980c-2"])
+def test_a_program_that_says_nothing_has_its_version_in_its_file(fake_command: Fake, build: str) -> None:
     pasta = fake_command("pasta")
-    stdbuf = fake_command("stdbuf", stdout="pasta 0.0~git20250503.587980c-2\n")
-    assert programs.version(pasta.path, Facts()) == "pasta 0.0~git20250503.587980c-2"
-    assert stdbuf.calls == [["-o0", str(pasta.path), "--version"]]
+    with pasta.path.open("ab") as file:
+        file.write(b"exit\n\0%s " + build.encode() + b": %s\0" + build.encode() + b"\nCopyright\n\0")
+    assert programs.version(pasta.path, Facts()) == f"pasta {build}"
+    assert number(f"pasta {build}") == (2025, 5, 3)
+
+
+def test_a_program_that_says_nothing_at_all(fake_command: Fake) -> None:
+    assert programs.version(fake_command("pasta").path, Facts()) == ""
 
 
 def test_a_program_that_fails_has_no_version_and_is_asked_again(fake_command: Fake) -> None:

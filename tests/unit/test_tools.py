@@ -61,7 +61,7 @@ class TestBootstrap:
         fake_command("id", stdout="1000")
         fake_command("dpkg-query", code=1)
         apt = fake_command("apt-get")
-        with pytest.raises(CommandFailed, match=r"run 'sudo apt-get install binutils .* util-linux'"):
+        with pytest.raises(CommandFailed, match=r"run 'sudo apt-get install binutils .* xfsprogs'"):
             run([TOOLS / "bootstrap"], env={"MOORAGE_CACHE": str(tmp_path)})
         assert apt.calls == []
 
@@ -83,7 +83,7 @@ class TestBootstrap:
             run([TOOLS / "bootstrap"], env={"MOORAGE_CACHE": str(tmp_path)})
         assert len(failure.value.stderr.splitlines()) == 1
         assert [set(call) & {"install", "update"} for call in apt.calls] == [{"install"}, {"update"}]
-        assert apt.calls[0][-1] == "util-linux"
+        assert apt.calls[0][-1] == "xfsprogs"
 
     def test_a_cache_that_cannot_be_made_is_one_line(self) -> None:
         with pytest.raises(CommandFailed, match="cannot make /proc/cache") as failure:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from moorage.errors import MoorageError
@@ -22,7 +23,7 @@ cd /
 podman load --quiet --input /srv/lab/shell.tar
 podman run --detach --name=hand {IMAGE} sleep 3600
 sleep 3600 &
-echo aboard: $SLURM_RESTART_COUNT
+echo "aboard: ${{SLURM_RESTART_COUNT:-0}}"
 """
 
 
@@ -44,13 +45,17 @@ class Seen:
 
 
 class Roles:
-    """Who is who in a job on the node of `shell`, from the processes there and from what root has written down."""
+    """Who is who in a job on the first node, from the processes there and from what root has written down."""
 
-    def __init__(self, shell: Shell, job: Job) -> None:
-        self.shell = shell
+    def __init__(self, job: Job) -> None:
         self.job = job
-        self.seen = {one.pid: one for one in _processes(shell)}
-        self.known = json.loads(shell.output("cat", f"/var/lib/moorage/jobs/{job.id}.json"))
+        self.shell = job.shell
+        self.seen = {one.pid: one for one in _processes(self.shell)}
+        self.known = json.loads(self.shell.output("cat", f"/var/lib/moorage/jobs/{job.id}.json"))
+
+    @property
+    def tree(self) -> str:
+        return str(self.known["tree"])
 
     def pid(self, role: str) -> int:
         match role:
@@ -66,7 +71,9 @@ class Roles:
                 return self.seen[self.pid("srun")].parent
             case "srun":
                 # It has a child of the same name.
-                return self._only(role, (one for one in self._of("srun", f"--jobid={self.job.id} ") if self._leads(one)))
+                return self._only(
+                    role, (one for one in self._of("srun", f"--jobid={self.job.id} ") if self._leads(one))
+                )
             case "conmon":
                 return self._only(role, self._of("conmon", f"/run/moorage/{self.job.id}/"))
             case "podman":
@@ -95,6 +102,9 @@ def _processes(shell: Shell) -> Iterator[Seen]:
         yield Seen(int(pid), int(parent), name, argv)
 
 
-def wait_aboard(*jobs: Job, limit: float = LIMIT) -> None:
-    for job in jobs:
-        job.wait_said("^aboard", limit)
+def wait_until(condition: Callable[[], bool], otherwise: str, limit: float = LIMIT) -> None:
+    deadline = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > deadline:
+            raise MoorageError(f"{otherwise} after {limit:.0f} s")
+        time.sleep(0.3)

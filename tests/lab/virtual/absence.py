@@ -8,17 +8,18 @@ from contextlib import contextmanager
 from .shell import Shell
 
 SLURM = "/etc/slurm"
+PLUGSTACK = "plugstack.conf"
 HOOKS = ("prolog.d/50-moorage", "epilog.d/50-moorage")
 # Not beside the hooks: slurmd runs every file in there.
 ASIDE = "/root/aside"
+# There is no other plug-in in the lab than ours.
 _AWAY = f"""
 mkdir -p {ASIDE}/prolog.d {ASIDE}/epilog.d
-cp -a {SLURM}/plugstack.conf {ASIDE}
-sed -i /moorage/d {SLURM}/plugstack.conf
-for hook in {" ".join(HOOKS)}; do mv "{SLURM}/$hook" "{ASIDE}/$hook"; done
+for file in {PLUGSTACK} {" ".join(HOOKS)}; do mv "{SLURM}/$file" "{ASIDE}/$file"; done
+touch {SLURM}/{PLUGSTACK}
 """
 _BACK = f"""
-for file in plugstack.conf {" ".join(HOOKS)}; do mv "{ASIDE}/$file" "{SLURM}/$file"; done
+for file in {PLUGSTACK} {" ".join(HOOKS)}; do mv "{ASIDE}/$file" "{SLURM}/$file"; done
 """
 
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from .jobs import Job
+from .shell import Shell
 
 _UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
 _LAST_LINE = r"used ([0-9.:]+)(?: s)? of CPU time, at most ([0-9.]+) (KiB|MiB|GiB) of memory"
@@ -18,6 +19,15 @@ class Used:
 
     seconds: float
     memory: float
+
+
+def agents_seconds(shell: Shell, job: str) -> float:
+    """What the agents themselves have used so far, of the CPU time of their step in the job's cgroup `job`."""
+    tasks = f"/sys/fs/cgroup{job}/step_0/user"
+    files = [f"{tasks}/{place}/cpu.stat" for place in ("task_0", "task_1", "task_1/k8s")]
+    rows = shell.output("grep", "--no-filename", "^usage_usec", *files).splitlines()
+    first, second, tree = (int(row.split()[1]) / 1e6 for row in rows)
+    return first + second - tree
 
 
 def by_slurm(job: Job, step: str) -> Used:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from .shell import Shell
 
 WITNESS = Path(__file__).resolve().parents[1] / "witness"
 PLACE = "/run/lab"
-PROGRAM = ("env", f"--chdir={PLACE}", "python3", "-m", "witness.broken_node")
+PROGRAM = ("env", f"--chdir={PLACE}", "python3", "-B", "-m", "witness.broken_node")
+CONFIGURATION = "/etc/moorage/moorage.yaml"
+KEPT = f"{PLACE}/moorage.yaml"
 LIMIT = 600.0
 
 
@@ -53,3 +56,15 @@ def during(shell: Shell, name: str, argv: Sequence[str], *, ok: Sequence[int] = 
     """Run a command of root's in the guest while its node is broken so."""
     bring(shell)
     return shell.run([*PROGRAM, "during", name, *argv], limit=LIMIT, ok=ok)
+
+
+@contextmanager
+def configured(shell: Shell, text: str) -> Iterator[None]:
+    """The guest's Moorage with another setting for all jobs of the block."""
+    bring(shell)
+    shell.run(["cp", "--archive", CONFIGURATION, KEPT])
+    try:
+        shell.run([*PROGRAM, "configure", text])
+        yield
+    finally:
+        shell.run(["cp", "--archive", KEPT, CONFIGURATION])

@@ -26,8 +26,8 @@ class Fact:
 
 def facts(output: str) -> dict[str, Fact]:
     """By name, from a job's output."""
-    told = (line[1:].split(" ", 2) for line in output.splitlines() if line.startswith("@"))
-    return {name: Fact(int(code), text.replace("\x1f", "\n").strip()) for name, code, text in told}
+    told = (line[1:].split(" ") for line in output.splitlines() if line.startswith("@"))
+    return {name: Fact(int(code), " ".join(said).replace("\x1f", "\n").strip()) for name, code, *said in told}
 
 
 def others(output: str) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from moorage.errors import MoorageError
 
+from .cluster import Cluster
 from .machine import Machine
 
 WITNESS = Path(__file__).resolve().parents[1] / "witness" / "node.py"
@@ -44,8 +45,21 @@ class Exclusion:
 
 EXCLUDED = (
     Exclusion("file", "/run/moorage/facts.json", "what all jobs of one boot may remember of the node's programs"),
+    Exclusion(
+        "file", "/run/crun", "crun makes it when root asks for its version, which the first Prolog of a boot does"
+    ),
+    Exclusion("file", "/var/lib/moorage/scratch/.moorage-trash", "the trash itself, whose content is looked at"),
+    Exclusion("file", "/var/lib/slurm/slurmd/cred_state.*", "slurmd's notes of the jobs it has seen"),
+    Exclusion("lock", "DELEG on .* by nfsd .*", "the file server's, which grants and takes back as it likes"),
     Exclusion("file", "/run/systemd/(transient|units)/.*", "systemd's notes of units, which are looked at themselves"),
+    Exclusion(
+        "file",
+        "/run/systemd/journal/streams/.*",
+        "the journal's notes of who writes to it, by another number each time",
+    ),
     Exclusion("file", "/run/udev/.*", "udev's notes of devices, which are looked at themselves"),
+    Exclusion("file", "/dev/disk/.*", "udev's names of devices"),
+    Exclusion("unit", r".*\.device is active", "systemd's names of devices"),
     Exclusion("file", r"/dev/loop\d+", "the kernel keeps a free one for the next who asks"),
     Exclusion("process", r"\(udev-worker\) of uid 0 .*", "udev has one or none of them, as it likes"),
     Exclusion("socket", "unix @[0-9a-f]+/bus/.*", "the end of a connection to D-Bus, by another name each time"),
@@ -57,6 +71,7 @@ EXCLUDED = (
 class Watch:
     """A node, looked at before and after."""
 
+    lab: Cluster
     machine: Machine
     before: list[Thing] | None = None
 
@@ -70,12 +85,23 @@ class Watch:
         # Whatever is found wrong is held against this block, and against no later one.
         self.before = None
         endings: dict[str, str] = {}
-        yield endings
+        try:
+            yield endings
+        except BaseException:
+            self.lab.first.shell.run(["scancel", "--quiet", *endings])
+            raise
+        self.lab.wait_idle()
         after, left = settled(self.machine, before)
         if left:
             jobs = ", ".join(f"job {job} ({how})" for job, how in endings.items())
             raise MoorageError(f"after {jobs} {self.machine.name} keeps {report(left)}")
         self.before = after
+
+
+def make_ready(machine: Machine) -> None:
+    """Have the kernel tell of FUSE connections: elsewhere systemd sees to it at boot, of which guests skip a part."""
+    place = "/sys/fs/fuse/connections"
+    machine.shell.run(["sh", "-c", 'mountpoint --quiet "$1" || mount -t fusectl fusectl "$1"', "sh", place])
 
 
 def record(machine: Machine) -> list[Thing]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from .shell import Shell
 
 WITNESS = Path(__file__).resolve().parents[1] / "witness" / "stranger.py"
+DEEPEST = 4
 
 
 def successes(shell: Shell, user: str, paths: Sequence[str]) -> dict[str, set[str]]:
@@ -18,7 +19,7 @@ def successes(shell: Shell, user: str, paths: Sequence[str]) -> dict[str, set[st
     return {path: set(ways) for path, ways in json.loads(said).items() if ways}
 
 
-def places(shell: Shell, *tops: str) -> list[str]:
-    """All that root finds there, down to what Podman keeps in a job's scratch."""
-    said = shell.output("find", *tops, "-maxdepth", "4", "-print0")
+def places(shell: Shell, *tops: str, deepest: int = DEEPEST) -> list[str]:
+    """All that root finds there, as deep as matters."""
+    said = shell.output("find", *tops, "-maxdepth", str(deepest), "-print0")
     return [place for place in said.split("\0") if place]

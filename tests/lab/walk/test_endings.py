@@ -1,0 +1,87 @@
+"""However a job ends, nothing of it stays on the node: endings by its script, its owner, Slurm and the kernel.
+
+Two jobs at a time, because their starts are what takes the time.
+"""
+
+from __future__ import annotations
+
+from virtual.aboard import RUN, aboard
+from virtual.cluster import Cluster
+from virtual.jobs import Job, submit
+from virtual.leftovers import Watch
+
+# A busybox that keeps all it reads.
+EATER = f"{RUN} sh -c 'tail /dev/zero'"
+STRAY = "USR1 was sent to this job's steps, whose agents do not heed it, and not to its script"
+TRAP = "trap 'echo script got USR1' USR1; echo trapped; while sleep 0.3; do :; done"
+
+
+def ends(job: Job) -> tuple[str, str]:
+    state, code = job.accounted("State,ExitCode")
+    return state.split()[0], code
+
+
+def test_by_the_end_of_the_script_and_by_its_failure(lab: Cluster, watch: Watch) -> None:
+    """Both leave a container and a process running."""
+    with watch.nothing_left() as endings:
+        normal = aboard(lab.first.shell, "exit 0")
+        failing = aboard(lab.first.shell, "exit 7")
+        endings |= {normal.id: "normal end", failing.id: "failing script"}
+        for job in (normal, failing):
+            job.wait_gone()
+    assert (ends(normal), ends(failing)) == (("COMPLETED", "0:0"), ("FAILED", "7:0"))
+
+
+def test_by_scancel_while_it_runs_and_in_its_start(lab: Cluster, watch: Watch) -> None:
+    with watch.nothing_left() as endings:
+        running = aboard(lab.first.shell, "wait")
+        running.wait_said("^aboard")
+        starting = aboard(lab.first.shell, "wait")
+        endings |= {running.id: "scancel", starting.id: "scancel in its start"}
+        starting.wait_said("preparing Podman")
+        running.cancel()
+        starting.cancel()
+        running.wait_gone()
+        starting.wait_gone()
+    assert (ends(running)[0], ends(starting)[0]) == ("CANCELLED", "CANCELLED")
+    assert "aboard" not in starting.output
+
+
+def test_by_its_time_limit_with_the_signals_before_it(lab: Cluster, watch: Watch) -> None:
+    """USR1 reaches the script if that was asked for; else the user is told where it went."""
+    with watch.nothing_left() as endings:
+        batch = aboard(lab.first.shell, TRAP, "--signal=B:USR1@60")
+        steps = aboard(lab.first.shell, TRAP, "--signal=USR1@60")
+        endings |= {batch.id: "time limit, --signal=B:USR1@60", steps.id: "time limit, --signal=USR1@60"}
+        for job in (batch, steps):
+            job.wait_said("^trapped")
+        lab.first.shell.run(["scontrol", "update", f"JobId={batch.id},{steps.id}", "TimeLimit=1"])
+        for job in (batch, steps):
+            job.wait_gone()
+    assert (ends(batch)[0], ends(steps)[0]) == ("TIMEOUT", "TIMEOUT")
+    assert ("script got USR1" in batch.output, STRAY in batch.output) == (True, False)
+    assert ("script got USR1" in steps.output, STRAY in steps.output) == (False, True)
+
+
+def test_by_being_preempted_with_time_to_end(lab: Cluster, watch: Watch) -> None:
+    """It still has its containers when it is told, and for as long as Slurm grants."""
+    with watch.nothing_left() as endings:
+        shell = lab.first.shell
+        yielding = aboard(shell, "wait", "--partition=spare", "--nodelist=n1")
+        yielding.wait_said("^aboard")
+        urgent = submit(shell, "true", "--partition=main", "--nodelist=n1", "--exclusive", "--time=5")
+        endings |= {yielding.id: "preemption"}
+        yielding.wait_gone()
+        urgent.wait_gone()
+    assert (ends(yielding)[0], ends(urgent)[0]) == ("PREEMPTED", "COMPLETED")
+
+
+def test_by_the_end_of_its_script_after_a_container_ran_out_of_memory(lab: Cluster, watch: Watch) -> None:
+    """The container is killed, and neither the script nor the job is said to be."""
+    with watch.nothing_left() as endings:
+        job = aboard(lab.first.shell, f"{EATER}; echo eater: $?; podman exec hand echo still there")
+        endings |= {job.id: "out of memory in the tree"}
+        job.wait_gone()
+    assert ends(job) == ("COMPLETED", "0:0")
+    assert "eater: 137" in job.output
+    assert "still there" in job.output
