@@ -100,6 +100,14 @@ def said(text: str, place: Path = SAID) -> bool:
     return False
 
 
+def gone(place: Path) -> bool:
+    """Wait until the warden, which ends with nobody, has removed this."""
+    end = time.monotonic() + LIMIT
+    while place.exists() and time.monotonic() < end:
+        select.select([], [], [], 0.05)
+    return not place.exists()
+
+
 def python(name: str, code: str) -> str:
     """A command that runs this with the job's copy of the package."""
     (PLACES.user / name).write_text(f"import sys; sys.path.insert(0, {str(PACKAGES)!r}); {code}\n")
@@ -141,7 +149,7 @@ class TestScript:
         assert inside.endswith(f"/{TREE}/init")
         assert program == f"{PLACES.programs}/podman"
         assert option == "none none 8"
-        assert not (scope / TREE).exists()
+        assert gone(scope / TREE)
         shown = OUTPUT.read_text().splitlines()
         assert [line.partition(" s  ")[2] for line in shown[:3]] == [
             "starting the agents",
@@ -181,7 +189,7 @@ class TestStart:
         os.kill(task.pid, signal.Signals[f"SIG{name}"])
         assert task.result(LIMIT) == -signal.Signals[f"SIG{name}"]
         assert not SAID.exists()
-        assert not (scope / TREE).exists()
+        assert gone(scope / TREE)
         assert f"ended by {name} before the script was started" in OUTPUT.read_text()
 
     def test_other_signals_wait_for_the_script(self, task: Peer, mooring: Mooring) -> None:
@@ -206,7 +214,7 @@ class TestStart:
         assert "Error: no subuids" in kept.read_text()
         assert "hunter2" not in kept.read_text()
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
-        assert not (scope / TREE).exists()
+        assert gone(scope / TREE)
 
     def test_no_warden(self, mooring: Mooring, scope: Path) -> None:
         description = JOB.run / "job.json"
@@ -240,7 +248,7 @@ class TestLosses:
         (PLACES.user / "go").write_text("go\n")
         assert task.result() == 9
         assert SAID.read_text().endswith("125\n")
-        assert not (scope / TREE).exists()
+        assert gone(scope / TREE)
 
     def test_srun(self, task: Peer, scope: Path) -> None:
         task.begin(run, "echo up; sleep 1; exit 9")
@@ -249,7 +257,7 @@ class TestLosses:
         found.kill()
         assert said("lost: the step of the agents has ended", OUTPUT)
         assert task.result() == 9
-        assert not (scope / TREE).exists()
+        assert gone(scope / TREE)
 
     def test_the_placeholder_is_not_missed(self, task: Peer) -> None:
         task.begin(run, "echo up; sleep 1; podman echo still up; exit 9")

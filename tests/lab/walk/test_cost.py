@@ -18,10 +18,7 @@ from virtual.shell import Shell
 # A job takes seconds under emulation: as many as were promised belong to the full tests.
 JOBS = 200 if os.environ.get("MOORAGE_FULL") else 40
 BLOCK = 5
-PROMISED = 5.0
 HERTZ = 100
-# How long a process takes natively to come and go, in ms: what a guest takes longer is its emulation.
-NATIVE = 1.0
 # All that the guest's processors did meanwhile, with what Slurm's daemons do after a job's end.
 LOOP = r"""
 stat() { awk '$1 == "cpu" { busy = $2 + $3 + $4 + $7 + $8 } $1 == "processes" { print busy, $2 }' /proc/stat; }
@@ -32,9 +29,10 @@ ended=$EPOCHREALTIME
 while squeue --noheader | grep -q .; do sleep 0.2; done
 echo "$begun $ended $before $(stat)"
 """
-SPAWN = r"""
+# The least that a hook would cost which does more than look whether it is wanted.
+PYTHON = r"""
 begun=$EPOCHREALTIME
-for ((i = 0; i < 100; i++)); do /bin/sh -c :; done
+for i in 1 2 3; do /opt/moorage/bin/python3 -I -c pass; done
 echo "$begun $EPOCHREALTIME"
 """
 
@@ -50,19 +48,28 @@ class Cost:
 
 @pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 def test_plain_jobs_do_not_notice(lab: Cluster, figures: Figures) -> None:
-    """In blocks with and without Moorage in turn, each second pair in the other order."""
+    """In blocks with and without Moorage in turn, each second pair in the other order.
+
+    Milliseconds are held to their promise natively, where they are not lost in the noise.
+    """
     shell = lab.first.shell
     costs: dict[bool, list[Cost]] = {True: [], False: []}
     for pair in range(JOBS // BLOCK // 2):
         for installed in (pair % 2 == 0, pair % 2 == 1):
             costs[installed].append(block(shell, installed))
-    slowness = max(1.0, spawn(shell) / NATIVE)
+    at_most = start_of_python(shell)
     for kind in ("wall", "busy"):
         with_it, without = ([getattr(cost, kind) for cost in costs[installed]] for installed in (True, False))
         differences = [one - other for one, other in zip(with_it, without, strict=True)]
         more, noise = statistics.mean(differences), statistics.stdev(differences) / sqrt(len(differences))
         what = f"plain job, {kind}: {statistics.mean(without):.0f} ms, more with Moorage (noise {noise:.1f} ms)"
-        figures.add(what, more, "ms", at_most=max(PROMISED * slowness, 2 * noise))
+        figures.add(what, more, "ms", at_most=at_most)
+    started = [statistics.mean(cost.started for cost in costs[installed]) for installed in (True, False)]
+    figures.add(
+        f"processes and threads that a plain job starts: {started[1]:.1f}, more with Moorage",
+        started[0] - started[1],
+        "",
+    )
 
 
 def block(shell: Shell, installed: bool) -> Cost:
@@ -76,6 +83,6 @@ def block(shell: Shell, installed: bool) -> Cost:
     )
 
 
-def spawn(shell: Shell) -> float:
-    begun, ended = map(float, shell.output("bash", "-c", SPAWN).split())
-    return (ended - begun) * 1000 / 100
+def start_of_python(shell: Shell) -> float:
+    begun, ended = map(float, shell.output("bash", "-c", PYTHON).split())
+    return (ended - begun) * 1000 / 3

@@ -13,6 +13,7 @@ from virtual.leftovers import Watch
 # A busybox that keeps all it reads.
 EATER = f"{RUN} sh -c 'tail /dev/zero'"
 STRAY = "USR1 was sent to this job's steps, whose agents do not heed it, and not to its script"
+WORKS_ON = "while podman exec hand echo at work; do sleep 1; done"
 TRAP = "trap 'echo script got USR1' USR1; echo trapped; while sleep 0.3; do :; done"
 
 
@@ -21,15 +22,19 @@ def ends(job: Job) -> tuple[str, str]:
     return state.split()[0], code
 
 
-def test_by_the_end_of_the_script_and_by_its_failure(lab: Cluster, watch: Watch) -> None:
-    """Both leave a container and a process running."""
+def test_by_the_end_of_its_script_and_by_its_failure_after_a_container_ran_out_of_memory(
+    lab: Cluster, watch: Watch
+) -> None:
+    """Both leave a container and a process running. The greedy container is killed, and nothing else is said to be."""
     with watch.nothing_left() as endings:
         normal = aboard(lab.first.shell, "exit 0")
-        failing = aboard(lab.first.shell, "exit 7")
-        endings |= {normal.id: "normal end", failing.id: "failing script"}
+        failing = aboard(lab.first.shell, f"{EATER}; echo eater: $?; podman exec hand echo still there; exit 7")
+        endings |= {normal.id: "normal end", failing.id: "failing script, out of memory in the tree"}
         for job in (normal, failing):
             job.wait_gone()
     assert (ends(normal), ends(failing)) == (("COMPLETED", "0:0"), ("FAILED", "7:0"))
+    assert "eater: 137" in failing.output
+    assert "still there" in failing.output
 
 
 def test_by_scancel_while_it_runs_and_in_its_start(lab: Cluster, watch: Watch) -> None:
@@ -64,24 +69,16 @@ def test_by_its_time_limit_with_the_signals_before_it(lab: Cluster, watch: Watch
 
 
 def test_by_being_preempted_with_time_to_end(lab: Cluster, watch: Watch) -> None:
-    """It still has its containers when it is told, and for as long as Slurm grants."""
+    """It is told, and has its containers for as long as Slurm grants."""
     with watch.nothing_left() as endings:
         shell = lab.first.shell
-        yielding = aboard(shell, "wait", "--partition=spare", "--nodelist=n1")
+        yielding = aboard(shell, WORKS_ON, "--partition=spare", "--nodelist=n1")
         yielding.wait_said("^aboard")
         urgent = submit(shell, "true", "--partition=main", "--nodelist=n1", "--exclusive", "--time=5")
-        endings |= {yielding.id: "preemption"}
+        endings |= {yielding.id: "preemption", urgent.id: "the one that preempts"}
         yielding.wait_gone()
         urgent.wait_gone()
     assert (ends(yielding)[0], ends(urgent)[0]) == ("PREEMPTED", "COMPLETED")
-
-
-def test_by_the_end_of_its_script_after_a_container_ran_out_of_memory(lab: Cluster, watch: Watch) -> None:
-    """The container is killed, and neither the script nor the job is said to be."""
-    with watch.nothing_left() as endings:
-        job = aboard(lab.first.shell, f"{EATER}; echo eater: $?; podman exec hand echo still there")
-        endings |= {job.id: "out of memory in the tree"}
-        job.wait_gone()
-    assert ends(job) == ("COMPLETED", "0:0")
-    assert "eater: 137" in job.output
-    assert "still there" in job.output
+    _, told, afterwards = yielding.output.partition("TERM was sent to this job's steps")
+    assert told
+    assert afterwards.count("at work") > 2

@@ -10,6 +10,7 @@ from virtual.shell import Shell
 STRAY = "USR1 was sent to this job's steps, whose agents do not heed it, and not to its script"
 EPILOG = "/etc/slurm/epilog.d/50-moorage"
 SECOND_LIFE = '[ "$SLURM_RESTART_COUNT" = 1 ] || wait; podman exec hand echo podman works; exit 3'
+NEVER = "67000000"
 OWN_END = ["FAILED", "3:0"]
 
 
@@ -41,34 +42,28 @@ def suspended_and_resumed(shell: Shell, job: str, tree: str) -> None:
     wait_until(lambda: frozen("0"), "the job's tree does not run again")
 
 
-def test_requeue(lab: Cluster, watch: Watch) -> None:
+def test_a_requeue_and_an_epilog_too_many(lab: Cluster, watch: Watch) -> None:
+    """Epilogs: while the job still runs, as Slurm does it, for a job that is gone, and for one that never was."""
     with watch.nothing_left() as endings:
         shell = lab.first.shell
-        job = aboard(shell, SECOND_LIFE, "--requeue", "--open-mode=append")
-        endings[job.id] = "requeue"
-        job.wait_said("^aboard: 0")
-        shell.run(["scontrol", "requeue", job.id])
-        job.wait_state("PENDING")
+        again = aboard(shell, SECOND_LIFE, "--requeue", "--open-mode=append")
+        twice = aboard(shell, "said lost:; exit 3")
+        endings |= {again.id: "requeue", twice.id: "several Epilogs"}
+        again.wait_said("^aboard: 0")
+        shell.run(["scontrol", "requeue", again.id])
+        twice.wait_said("^aboard")
+        epilog(shell, twice.id)
+        again.wait_state("PENDING")
         # Else Slurm waits for two minutes, until the first run's credential is of no use any more.
-        shell.run(["scontrol", "update", f"JobId={job.id}", "StartTime=now"])
-        job.wait_gone()
-    assert job.accounted("State,ExitCode") == OWN_END
-    assert "aboard: 1" in job.output
-    assert "podman works" in job.output
-
-
-def test_an_epilog_too_many(lab: Cluster, watch: Watch) -> None:
-    """Once while the job still runs, once as Slurm does it, once for a job that is gone, and for one that never was."""
-    with watch.nothing_left() as endings:
-        shell = lab.first.shell
-        job = aboard(shell, "said lost:; exit 3")
-        endings[job.id] = "several Epilogs"
-        job.wait_said("^aboard")
-        epilog(shell, job.id)
-        job.wait_gone()
-        epilog(shell, job.id)
-        epilog(shell, "67000000")
-    assert job.accounted("State,ExitCode") == OWN_END
+        shell.run(["scontrol", "update", f"JobId={again.id}", "StartTime=now"])
+        twice.wait_gone()
+        epilog(shell, twice.id)
+        epilog(shell, NEVER)
+        again.wait_gone()
+    for job in (again, twice):
+        assert job.accounted("State,ExitCode") == OWN_END
+    assert "aboard: 1" in again.output
+    assert "podman works" in again.output
 
 
 def epilog(shell: Shell, job: str) -> None:
