@@ -15,6 +15,11 @@ HIDDEN: Final = "(removed)"
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SECRETS: Final = (
     re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    # And what is public in it, which nobody misses here; LS0t... is how either begins when it is written in base64.
+    re.compile(r"-----BEGIN CERTIFICATE-----.*?(-----END CERTIFICATE-----|\Z)", re.DOTALL),
+    re.compile(r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]+"),
+    # kubeadm's bootstrap tokens.
+    re.compile(r"(?<![\w.])(?=[a-z.]{0,22}[0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![\w.])"),
     # user:password@host
     re.compile(r"(?<=://)[^/\s@]+(?=@)"),
     re.compile(r"(?i)(?<=bearer )\S+|(?<=basic )[A-Za-z0-9+/=]{8,}"),

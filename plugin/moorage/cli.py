@@ -29,11 +29,14 @@ VERBS: Final = {
     "run": Verb("run a job's script with what the job asked for around it", "moorage.runner"),
     "agent": Verb("serve a job on one of its nodes; `run` starts it", "moorage.agent"),
     "status": Verb("show what your jobs have on this node", "moorage.status"),
+    "kubeconfig": Verb("say where this job's kubeconfig is, or show it", "moorage.verbs.kubeconfig"),
+    "load": Verb("bring an image out of an archive into this job's cluster", "moorage.verbs.load"),
     "down": Verb("take down early what this job has", "moorage.down"),
     "sweep": Verb("clear up after jobs that nobody answers for", "moorage.sweep"),
     "check-spec": Verb("say whether SPEC may follow --k8s=", "moorage.verbs.check_spec"),
     "doctor": Verb("look for what would keep jobs from starting on this node", "moorage.verbs.doctor"),
     "config": Verb("print every setting and where it comes from", "moorage.verbs.config"),
+    "image": Verb("keep the images that jobs on this node start from", "moorage.verbs.image"),
     "net": Verb("say how containers reach the outside from this node", "moorage.verbs.net"),
 }
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ LOG_TAIL: Final = 4096
 LONGEST_SHOWN: Final = 200
 # A process that waits inside the kernel, for a hung FUSE server say, does not die of SIGKILL (seen on 6.18).
 DYING: Final = 5.0
+WATCHING: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,14 @@ def run(
     limit: float = 60.0,
     ok: Container[int] = (0,),
     log: Path | None = None,
+    watch: Callable[[], None] | None = None,
 ) -> Completed:
     """Run `argv` and return what it printed, or raise a CommandError unless it ends with a code in `ok`.
 
     Its environment is `env` and, unless set there, a fixed PATH and locale: nothing of ours is inherited. Its standard
     input is `input`, never a terminal. With `log`, all it prints is appended to that file as it comes, and not kept.
+
+    `watch` is called twice a second while it runs; if it raises, the command is killed.
 
     After `limit` seconds its process group is killed, and not asked first: what it held must be found again after a
     crash, too. A process that left the group (a daemon) is beyond this; nor is it waited for where it keeps the output
@@ -91,7 +95,7 @@ def run(
     words = tuple(os.fspath(word) for word in argv)
     environment = {"PATH": PATH, "LC_ALL": "C.UTF-8", **(env or {})}
     with _Session(words, _start(words, environment, cwd, input, log), log) as session:
-        code = session.follow(limit)
+        code = session.follow(limit, watch)
     if code not in ok:
         raise session.failure(CommandFailed, _meaning(code), code)
     return Completed(words, code, _text(session.stdout), _text(session.stderr))
@@ -120,7 +124,7 @@ class _Session:
         for stream in filter(None, (self.process.stdout, self.process.stderr)):
             stream.close()
 
-    def follow(self, limit: float) -> int:
+    def follow(self, limit: float, watch: Callable[[], None] | None = None) -> int:
         """Collect what it prints until it has ended and nothing is waiting to be read; return its exit code."""
         deadline = time.monotonic() + limit
         with ExitStack() as stack:
@@ -135,7 +139,9 @@ class _Session:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise self.failure(CommandTimeout, f"killed after {limit:g} s", None)
-                self._take(events, left)
+                if watch:
+                    watch()
+                self._take(events, min(left, WATCHING) if watch else left)
             while self._take(events, 0):
                 pass
             return self.process.returncode

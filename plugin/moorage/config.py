@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from moorage.errors import UserError
 from moorage.facts import Facts, stamp
-from moorage.settings import GIB, MIB, Reader, absolute_path, choice, choices, count, seconds, size
+from moorage.settings import GIB, MIB, Reader, absolute_path, choice, choices, count, factor, image, seconds, size
 from moorage.spec import UPLINKS
 
 PLACE: Final = Path("/etc/moorage/moorage.yaml")
@@ -17,6 +17,8 @@ DEFAULT: Final = "default"
 
 ScratchKind = Literal["loop", "tmpfs", "project", "directory"]
 NodeFault = Literal["fail", "drain"]
+EtcdStorage = Literal["memory", "disk"]
+ViewKind = Literal["auto", "idmap", "copy"]
 
 
 def read(reader: Reader) -> dict[str, Reader]:
@@ -42,6 +44,15 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Store:
+    """The node's images, and how jobs see them."""
+
+    path: Path = field(default=Path("/var/lib/moorage/store"), metadata=read(absolute_path()))
+    view: ViewKind = field(default="auto", metadata=read(choice("auto", "idmap", "copy")))
+    keep_free: int = field(default=2 * GIB, metadata=read(size(64 * MIB, 100 << 40)))
+
+
+@dataclass(frozen=True)
 class Uplink:
     """How containers reach the outside."""
 
@@ -54,6 +65,20 @@ class Reserve:
     """What of a job's share the containers may not take."""
 
     memory: int = field(default=128 * MIB, metadata=read(size(16 * MIB, 64 * GIB)))
+
+
+@dataclass(frozen=True)
+class Kubernetes:
+    """What clusters are made of, and what they need."""
+
+    image: str | None = field(default=None, metadata=read(image()))
+    archive: Path | None = field(default=None, metadata=read(absolute_path()))
+    kind: Path | None = field(default=None, metadata=read(absolute_path()))
+    etcd: EtcdStorage = field(default="memory", metadata=read(choice("memory", "disk")))
+    reserve: int = field(default=512 * MIB, metadata=read(size(0, 64 * GIB)))
+    least_cpus: int = field(default=2, metadata=read(count(1, 1024)))
+    least_memory: int = field(default=3 * GIB, metadata=read(size(GIB, 1 << 40)))
+    patience: float = field(default=1.0, metadata=read(factor(1, 20)))
 
 
 @dataclass(frozen=True)
@@ -80,8 +105,10 @@ class Config:
     node_fault: NodeFault = field(default="fail", metadata=read(choice("fail", "drain")))
     scratch: Scratch = field(default_factory=Scratch)
     run: Run = field(default_factory=Run)
+    store: Store = field(default_factory=Store)
     uplink: Uplink = field(default_factory=Uplink)
     reserve: Reserve = field(default_factory=Reserve)
+    kubernetes: Kubernetes = field(default_factory=Kubernetes)
     slurm: Slurm = field(default_factory=Slurm)
     wait: Wait = field(default_factory=Wait)
     pids_max: int = field(default=16384, metadata=read(count(256, 1 << 22)))

@@ -26,7 +26,10 @@ class Words:
     ready: set[str] = field(default_factory=set)
     failures: dict[str, str] = field(default_factory=dict)
     usage: dict[str, dict[str, Any]] = field(default_factory=dict)
+    # By what they are of, and on which node.
     logs: dict[str, str] = field(default_factory=dict)
+    # What the first node's cluster is called, and where its API is.
+    cluster: dict[str, str] = field(default_factory=dict)
     down_asked_for: bool = False
     # Its number in the job.
     step: str = ""
@@ -140,8 +143,11 @@ class Crew:
                 self.words.ready.add(node)
             case {"event": "failed", "cause": str(cause)}:
                 self.words.failures.setdefault(node, cause)
-            case {"event": "log", "text": str(text)}:
-                self.words.logs[node] = self.words.logs.get(node, "") + text
+            case {"event": "cluster", "name": str(name), "server": str(server)}:
+                self.words.cluster = {"name": name, "server": server}
+            case {"event": "log", "of": str(of), "text": str(text)}:
+                title = f"{of} on {node}"
+                self.words.logs[title] = self.words.logs.get(title, "") + text
             case {"event": "usage"}:
                 self.words.usage[node] = message
             case {"event": "signal", "signal": str(signal)}:

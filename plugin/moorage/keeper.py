@@ -22,6 +22,8 @@ from moorage.watch import FROM_OUTSIDE, Signals, Watch
 LOG: Final = "keeper.log"
 BACKLOG: Final = 64
 LAST_WORDS: Final = 16384
+# A message of that length fits into the channel however it is written there.
+PIECE: Final = 8192
 STOPPING: Final = 3.0
 
 _SET_CHILD_SUBREAPER: Final = 36
@@ -71,11 +73,24 @@ class Keeper:
         tree.enter(self.tree)
         tree.prove(self.tree)
         limits.raised()
-        self._mouth.say({"event": "phase", "text": "preparing Podman"})
+        self._tell_phase("preparing Podman")
         rootless.prepare(self.mooring, self.log)
+        if self.mooring.spec.cluster == "kind":
+            self._boot_cluster(self.tree)
         self.watch.on(self.signals.descriptor, self._collect)
         self._open_door()
         self._mouth.say({"event": "ready"})
+
+    def _boot_cluster(self, tree: Path) -> None:
+        """Nothing else is listened to meanwhile: until the job is ready, an agent that wants the end kills us."""
+        # Most jobs of today need none of it.
+        from moorage import cluster
+
+        up = cluster.boot(self.mooring, tree, self._tell_phase)
+        self._mouth.say({"event": "cluster", "name": up.name, "server": up.server})
+
+    def _tell_phase(self, text: str) -> None:
+        self._mouth.say({"event": "phase", "text": text})
 
     def serve(self) -> None:
         while not self.told_to_end:
@@ -87,8 +102,12 @@ class Keeper:
                 self._drop(errand)
 
     def fail(self, error: Exception) -> None:
+        logs = dict(getattr(error, "logs", {}))
         with suppress(OSError):
-            self._mouth.say({"event": "log", "text": self.log.read_text(errors="replace")[-LAST_WORDS:]})
+            logs["Podman"] = self.log.read_text(errors="replace")[-LAST_WORDS:]
+        for of, text in logs.items():
+            for start in range(0, len(text), PIECE):
+                self._mouth.say({"event": "log", "of": of, "text": text[start : start + PIECE]})
         cause = str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
         self._mouth.say({"event": "failed", "cause": cause})
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from moorage import job
 from moorage.errors import MoorageError, UserError
@@ -26,6 +26,20 @@ class Waits:
 
 
 @dataclass(frozen=True)
+class Kubernetes:
+    """What the site has settled for clusters."""
+
+    image: str | None = None
+    archive: str | None = None
+    kind: str | None = None
+    etcd: Literal["memory", "disk"] = "memory"
+    reserve: int = 512 << 20
+    least_cpus: int = 2
+    least_memory: int = 3 << 30
+    patience: float = 1.0
+
+
+@dataclass(frozen=True)
 class Mooring:
     """One job on one node."""
 
@@ -37,6 +51,7 @@ class Mooring:
     uplink: str
     srun: Path | None
     waits: Waits
+    kubernetes: Kubernetes
     places: Places
 
     @classmethod
@@ -68,6 +83,7 @@ class Mooring:
             uplink=fields["uplink"],
             srun=Path(fields["srun"]) if fields.get("srun") else None,
             waits=Waits(**{name: float(value) for name, value in fields.get("wait", {}).items()}),
+            kubernetes=Kubernetes(**fields.get("kubernetes", {})),
             places=places,
         )
 

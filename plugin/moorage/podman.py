@@ -65,6 +65,8 @@ class Tools:
     runtime: Path
     driver: str
     registries: str | None = None
+    # The job's view of the node's images, if there are any.
+    images: Path | None = None
     python: Path = Path(sys.executable)
 
 
@@ -80,7 +82,7 @@ def files(job: Job, tools: Tools) -> dict[str, tuple[str, int]]:
     places = Places(job.run)
     return {
         "etc/containers.conf": (containers_conf(places, tools), 0o644),
-        "etc/storage.conf": (storage_conf(places), 0o644),
+        "etc/storage.conf": (storage_conf(places, tools.images), 0o644),
         "etc/registries.conf": (tools.registries or "", 0o644),
         "bin/podman": (wrapper(places, tools), 0o755),
     }
@@ -117,7 +119,8 @@ def containers_conf(places: Places, tools: Tools) -> str:
     )
 
 
-def storage_conf(places: Places) -> str:
+def storage_conf(places: Places, images: Path | None = None) -> str:
+    more = (Key("additionalimagestores", [str(images)], "the node's own, which nobody copies"),) if images else ()
     return _toml(
         "Images and containers of this job.",
         {
@@ -126,6 +129,7 @@ def storage_conf(places: Places) -> str:
                 Key("rootless_storage_path", str(places.graph), "5.4 does not heed graphroot, and 5.8 wants no two"),
                 Key("runroot", str(places.user / "containers"), "where 5.4 has it in any case"),
             ),
+            **({"storage.options": more} if more else {}),
         },
     )
 

@@ -7,7 +7,8 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from moorage import checks, files, journal, lock, podman, programs, rundir, scratch, subids, systemd, uplink
@@ -90,8 +91,14 @@ class Plan:
             "versions": self.around.versions,
             "subuids": [[one.start, one.count] for one in self.granted["uid"]],
             "subgids": [[one.start, one.count] for one in self.granted["gid"]],
+            "kubernetes": {name: _plain(value) for name, value in vars(self.config.kubernetes).items()},
             "wait": {name: getattr(self.config.wait, name) for name in WAITS},
         }
+
+
+def _plain(value: object) -> object:
+    """As JSON can hold it."""
+    return str(value) if isinstance(value, os.PathLike) else value
 
 
 def main() -> None:
@@ -224,12 +231,28 @@ def _make(plan: Plan) -> None:
         rundir.prepare()
         rundir.make(job, config.run)
         scratch.make(job, config.scratch)
-        for name, (text, mode) in podman.files(job, plan.tools).items():
+        tools = replace(plan.tools, images=_show_images(plan))
+        for name, (text, mode) in podman.files(job, tools).items():
             files.create(job.run / name, text, mode)
         files.create(job.description, json.dumps(plan.description))
         # The warden takes it; until then the state names this process as the job's owner.
         held.release()
         run(["systemctl", "start", systemd.warden_unit(job.id)], limit=config.wait.warden)
+
+
+def _show_images(plan: Plan) -> Path | None:
+    """The job's view of the node's images, which goes with its run directory; None where there are no images."""
+    # Only here: many nodes have none.
+    from moorage.images import probe, view
+    from moorage.images.store import Store
+
+    store = Store.configured(plan.config.store)
+    if not view.exists(store):
+        return None
+    way = view.choose(plan.config.store.view, probe.trouble(store))
+    point = view.make(plan.job, store, way, view.owners(plan.job, plan.granted))
+    journal.log(f"shows the node's images by {way.kind} ({way.reason})", phase=PHASE, job=plan.job)
+    return point
 
 
 def _leave_word(job: Job | None, findings: list[Finding]) -> None:

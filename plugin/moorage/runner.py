@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from moorage import bundle, command, option, podman, step
+from moorage import bundle, command, kubeconfig, option, phases, podman, step
 from moorage.crew import Crew
 from moorage.deadline import Deadline
 from moorage.errors import FAILED, MoorageError, UsageError, UserError
@@ -55,6 +55,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> 
         nodes = step.nodes(environ)
         if answers(mooring.places.socket):
             raise UserError("this job is moored already", "run the script as it is: podman is in its PATH")
+        if mooring.spec.cluster == "kind" and nodes > 1:
+            raise UserError("a cluster over several nodes is not there yet", "ask for one node (--nodes=1)")
     except MoorageError as error:
         progress.say(str(error))
         return FAILED
@@ -103,8 +105,7 @@ class Runner:
         self.srun = step.srun(self.mooring.srun, self.environ)
         argv = step.argv(self.srun, self.mooring.job, self.crew.nodes, AGENT)
         self.crew.start(argv, step.environment(self.environ))
-        waits = self.mooring.waits
-        limit = waits.agents + waits.podman
+        limit = self._longest_start
         if not self.watch.until(self._started, Deadline(limit), self.progress.tick):
             raise MoorageError(f"not ready after {limit:g} s")
         if self._deadly:
@@ -113,6 +114,12 @@ class Runner:
             raise MoorageError(self.crew.failure)
         self.start_up = self.progress.elapsed
         self.progress.say(f"ready after {duration(self.start_up)}")
+
+    @property
+    def _longest_start(self) -> float:
+        waits = self.mooring.waits
+        cluster = phases.longest(self.mooring.kubernetes.patience) if self.mooring.spec.cluster == "kind" else 0
+        return waits.agents + waits.podman + cluster
 
     def _started(self) -> bool:
         return self.crew.ready or bool(self.crew.failure or self._deadly)
@@ -124,6 +131,8 @@ class Runner:
     def _follow(self, argv: Sequence[str]) -> int:
         """Run the script; whatever becomes of the agents meanwhile, its code is the job's."""
         environ = podman.script(option.without(self.environ), self.mooring.places)
+        if cluster := self.crew.words.cluster:
+            environ = kubeconfig.script(environ, self.mooring.places, **cluster)
         self.script = script = Script(argv, environ)
         self.watch.on(script.handle, lambda: None)
         for number in self.pending:
@@ -198,7 +207,7 @@ class Runner:
             "phases": "\n".join(self.progress.lines),
             "this job": repr(self.mooring),
             "srun and the tasks": "\n".join(self.crew.noise),
-            **{f"Podman on {node}": log for node, log in self.crew.words.logs.items()},
+            **self.crew.words.logs,
         }
         kept = bundle.write([submitted, Path.home()], f"moorage-{self.mooring.job}", parts)
         self.progress.say(f"{cause} (more in {kept})" if kept else cause)

@@ -15,6 +15,9 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 _UNITS: Final = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1 << 40}
 _SIZE: Final = re.compile(r"([0-9]{1,15})([KMGT]?)")
+_IMAGE: Final = re.compile(
+    r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*:[A-Za-z0-9_][A-Za-z0-9_.-]*(@sha256:[0-9a-f]{64})?"
+)
 _PATH: Final = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)+")
 
 
@@ -57,6 +60,15 @@ def seconds(least: float = 1, most: float = 3600) -> Reader:
     return read
 
 
+def factor(least: float, most: float) -> Reader:
+    def read(value: object) -> float:
+        if type(value) not in (int, float) or not least <= float(str(value)) <= most:
+            raise ValueError(f"a number from {least:g} to {most:g}")
+        return float(str(value))
+
+    return read
+
+
 def choice(*known: str) -> Reader:
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in known:
@@ -85,5 +97,16 @@ def absolute_path() -> Reader:
         if not isinstance(value, str) or not _PATH.fullmatch(value):
             raise ValueError("an absolute path of letters, digits and _ . + -, without .. or a / at its end")
         return Path(value)
+
+    return read
+
+
+def image() -> Reader:
+    """With a tag: it is what says which one it is."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not _IMAGE.fullmatch(value):
+            raise ValueError("the name of an image with its tag, such as kindest/node:v1.36.3")
+        return value
 
     return read

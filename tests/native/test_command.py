@@ -27,3 +27,18 @@ def test_limit_holds_for_a_process_that_no_signal_can_end(tmp_path: Path, monkey
         (stuck,) = (child.pid for child in psutil.Process().children() if child.pid not in before)
         assert not ended(stuck, limit=0.5), "it should have survived SIGKILL, or this shows nothing"
     assert ended(stuck)
+
+
+def test_a_command_is_killed_when_its_watch_raises() -> None:
+    seen: list[float] = []
+
+    def watch() -> None:
+        seen.append(time.monotonic())
+        if len(seen) == 3:
+            raise ZeroDivisionError
+
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        run(["sleep", "60"], watch=watch)
+    assert 0.9 < time.monotonic() - began < 30
+    assert run(["true"], watch=lambda: None).code == 0

@@ -32,6 +32,11 @@ WEB = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln"
         ("skopeo copy --creds alice:hunter2 a b", "hunter2"),
         ("curl --registry-token hunter2", "hunter2"),
         ("x\n-----BEGIN RSA PRIVATE KEY-----\nMIIE\nhunter2\n-----END RSA PRIVATE KEY-----\ny", "hunter2"),
+        ("x\n-----BEGIN CERTIFICATE-----\nMIIE\nhunter2\n-----END CERTIFICATE-----\ny", "hunter2"),
+        ("cut off: -----BEGIN CERTIFICATE-----\nhunter2", "hunter2"),
+        ("  certificate-authority-data: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0t", "CRUdJTiBDRVJUSUZJQ0FURS0t"),
+        ("bootstrapTokens: a1b2c3.a1b2c3d4e5f6g7h8", "a1b2c3d4e5f6g7h8"),
+        ("using abcdef.0123456789abcdef to join", "0123456789abcdef"),
         ("cut off: -----BEGIN PRIVATE KEY-----\nhunter2", "hunter2"),
     ],
 )
@@ -52,6 +57,8 @@ def test_secrets_are_removed(text: str, secret: str) -> None:
         "unauthorized: authentication required",
         "no token was found, the key is missing",
         "author: alice",
+        "system.containermanager is at v1.36.3, kernel 6.12.48, sha256:0123456789abcdef0123456789abcdef",
+        "I1118 19:14:06.123456 kubelet.go:2451 node.0123456789abcdef.slice",
     ],
 )
 def test_the_rest_stays(text: str) -> None:

@@ -73,6 +73,11 @@ def test_values_know_where_they_come_from(file: Path) -> None:
         ("scratch:\n  path: /scratch/.hidden\n", 2, "give an absolute path"),
         ("run:\n  inodes: 16k\n", 2, "run.inodes is '16k': give a whole number from 1024"),
         ("run:\n  inodes: true\n", 2, "give a whole number"),
+        ("kubernetes:\n  image: node\n", 2, "give the name of an image with its tag, such as kindest/node:v1.36.3"),
+        ("kubernetes:\n  image: Node:1\n", 2, "give the name of an image"),
+        ("kubernetes:\n  patience: 0.5\n", 2, "kubernetes.patience is 0.5: give a number from 1 to 20"),
+        ("kubernetes:\n  patience: .inf\n", 2, "give a number from 1"),
+        ("kubernetes:\n  etcd: ram\n", 2, "give one of memory, disk"),
         ("pids_max: 10\n", 1, "give a whole number from 256"),
         ("wait:\n  kill: 0\n", 2, "wait.kill is 0: give seconds, from 1 to 3600"),
         ("wait:\n  kill: soon\n", 2, "give seconds"),
@@ -137,7 +142,12 @@ def test_a_changed_file_is_parsed_again(file: Path) -> None:
 def test_the_shipped_file_says_what_is_so_anyway() -> None:
     config = load(SHIPPED)
     assert config == Config()
-    assert {name for name, _ in config.values() if config.source(name) == "default"} == {"slurm.bin"}
+    assert {name for name, _ in config.values() if config.source(name) == "default"} == {
+        "kubernetes.archive",
+        "kubernetes.image",
+        "kubernetes.kind",
+        "slurm.bin",
+    }
 
 
 def test_every_setting_is_documented() -> None:

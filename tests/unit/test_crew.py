@@ -85,8 +85,10 @@ class TestCrew:
             crew,
             saying(
                 {"node": "n1", "event": "step", "id": "3"},
-                {"node": "n1", "event": "log", "text": "one "},
-                {"node": "n1", "event": "log", "text": "two"},
+                {"node": "n1", "event": "log", "of": "kubelet", "text": "one "},
+                {"node": "n1", "event": "log", "of": "kubelet", "text": "two"},
+                {"node": "n1", "event": "log", "of": "kind", "text": "three"},
+                {"node": "n1", "event": "cluster", "name": "moorage-17", "server": "https://127.0.0.1:1"},
                 {"node": "n1", "event": "usage", "cpu_seconds": 1.5},
                 {"node": "n1", "event": "down asked for"},
                 {"node": "n1", "event": "of another release"},
@@ -95,7 +97,8 @@ class TestCrew:
         )
         assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
         assert crew.words.step == "3"
-        assert crew.words.logs == {"n1": "one two"}
+        assert crew.words.logs == {"kubelet on n1": "one two", "kind on n1": "three"}
+        assert crew.words.cluster == {"name": "moorage-17", "server": "https://127.0.0.1:1"}
         assert crew.words.usage["n1"]["cpu_seconds"] == 1.5
         assert crew.words.down_asked_for
         assert {"noise", "worse"} < set(crew.noise)

@@ -25,7 +25,7 @@ def _shown(name: str, value: object) -> str:
             return "null"
         case tuple():
             return f"[{', '.join(value)}]"
-        case int() if name.endswith((".size", ".memory")):
+        case int() if name.endswith((".size", "memory", ".keep_free", ".reserve")):
             return shown_size(value)
         case float():
             return f"{value:g}"

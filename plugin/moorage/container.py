@@ -1,0 +1,84 @@
+"""The container that is a cluster's node, and the images that it may be made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container as Codes
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from moorage.command import Completed, run
+from moorage.errors import MoorageError
+from moorage.mooring import Mooring
+from moorage.podman import inside
+from moorage.tree import INIT
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
+# Where published node images have it.
+KUBECTL: Final = "usr/bin/kubectl"
+MOST_LINKS: Final = 8
+
+
+class Container:
+    """Only for who is in the job's tree."""
+
+    def __init__(self, mooring: Mooring, name: str) -> None:
+        self.mooring = mooring
+        self.name = name
+
+    def podman(self, *words: str, limit: float, ok: Codes[int] = (0,)) -> Completed:
+        return run([self.mooring.podman, *words], env=environment(self.mooring), cwd=Path("/"), limit=limit, ok=ok)
+
+    def first_process(self, limit: float) -> int:
+        words = ("inspect", "--type=container", "--format={{.State.Pid}}", self.name)
+        text = self.podman(*words, limit=limit).stdout.strip()
+        if not text.isdecimal() or text == "0":
+            raise MoorageError(f"the node container {self.name} does not run")
+        return int(text)
+
+
+def environment(mooring: Mooring) -> dict[str, str]:
+    """That of the tree, with the checked podman first in its PATH, for kind calls it by its name."""
+    around = inside({"LC_ALL": "C.UTF-8", **os.environ}, mooring.places)
+    return around | {"PATH": ":".join(filter(None, (str(mooring.podman.parent), around["PATH"])))}
+
+
+def astray(process: int, tree: Path) -> bool:
+    """The runtime has left it where Podman is, which it does without a word if it fails to make a cgroup."""
+    return strayed(Path(f"/proc/{process}/cgroup").read_text(), tree)
+
+
+def strayed(cgroups: str, tree: Path) -> bool:
+    """As it is told of a process in /proc."""
+    unified = next((line for line in cgroups.splitlines() if line.startswith("0::/")), "")
+    place = CGROUPS / unified.removeprefix("0::/")
+    return tree not in place.parents or tree / INIT in (place, *place.parents)
+
+
+def link_kubectl(process: int, directory: Path) -> Path:
+    """The cluster's own kubectl for the job's script, where it lies: nothing is copied.
+
+    The container belongs to the user, so the kernel lets him pass by way of its first process; the link is good as
+    long as that lives.
+    """
+    directory.mkdir(mode=0o700, exist_ok=True)
+    link = directory / "kubectl"
+    link.unlink(missing_ok=True)
+    link.symlink_to(resolved(Path(f"/proc/{process}/root"), KUBECTL))
+    if not os.access(link, os.X_OK):
+        link.unlink()
+        raise MoorageError(f"the node image has no {KUBECTL}, or this node's policy keeps it from you")
+    return link
+
+
+def resolved(root: Path, place: str) -> Path:
+    """Where the file is, seen from outside: an absolute link in there would lead elsewhere."""
+    path = root / place
+    for _ in range(MOST_LINKS):
+        with suppress(OSError):
+            target = path.readlink()
+            path = root / target.relative_to("/") if target.is_absolute() else path.parent / target
+            continue
+        break
+    return path

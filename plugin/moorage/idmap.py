@@ -1,0 +1,134 @@
+"""Mounts whose owners are others than those on disk, made by the calls of Linux 5.12."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from moorage.subids import Range
+
+READ_ONLY: Final = 0x1
+NOSUID: Final = 0x2
+NODEV: Final = 0x4
+
+_OPEN_TREE: Final = 428
+_MOVE_MOUNT: Final = 429
+_MOUNT_SETATTR: Final = 442
+_HERE: Final = -100
+_CLONE: Final = 1
+_CLOEXEC: Final = os.O_CLOEXEC
+_EMPTY_PATH: Final = 0x1000
+_FROM_EMPTY_PATH: Final = 0x4
+_IDMAP: Final = 0x00100000
+_PRIVATE: Final = 1 << 18
+_NEW_USER: Final = 0x10000000
+# The kernel takes no more lines in one map.
+MOST_LINES: Final = 340
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Line:
+    """`count` ids from `disk` on appear as those from `shown` on."""
+
+    disk: int
+    shown: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.disk} {self.shown} {self.count}"
+
+
+@dataclass(frozen=True)
+class Owners:
+    """Who the owners on disk are for one user."""
+
+    uids: tuple[Line, ...]
+    gids: tuple[Line, ...]
+
+
+class _Attributes(ctypes.Structure):
+    """struct mount_attr."""
+
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd"))
+
+
+def lines(own: int, given: Sequence[Range]) -> tuple[Line, ...]:
+    """Root on disk is the user, and the ids after it are his subordinate ones, in Podman's order."""
+    found = [Line(0, own, 1)]
+    for one in given[: MOST_LINES - 1]:
+        last = found[-1]
+        found.append(Line(last.disk + last.count, one.start, one.count))
+    return tuple(found)
+
+
+def shown(number: int, map_: Sequence[Line]) -> int | None:
+    """What an id on disk appears as; None where the map has none for it."""
+    return next((line.shown + number - line.disk for line in map_ if 0 <= number - line.disk < line.count), None)
+
+
+@contextmanager
+def user_namespace(owners: Owners) -> Iterator[int]:
+    """A descriptor of a user namespace with these maps, in which nothing runs."""
+    ready, told = os.pipe()
+    child = os.fork()
+    if not child:
+        _wait_in_namespace(told)
+    try:
+        os.close(told)
+        if os.read(ready, 1) != b"1":
+            raise OSError("the kernel gives no user namespace: see user.max_user_namespaces")
+        for name, map_ in (("uid_map", owners.uids), ("gid_map", owners.gids)):
+            Path(f"/proc/{child}/{name}").write_text("".join(f"{line}\n" for line in map_))
+        descriptor = os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(ready)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _wait_in_namespace(told: int) -> None:
+    """In the child: nothing that could need a lock of the parent's."""
+    os.write(told, b"0" if _libc.unshare(_NEW_USER) else b"1")
+    while True:
+        signal.pause()
+
+
+@contextmanager
+def detached(tree: Path) -> Iterator[int]:
+    """A mount of a directory that is nowhere yet; it is gone with the block unless it has been attached."""
+    flags = _CLONE | _CLOEXEC
+    descriptor = _called(_OPEN_TREE, tree, ctypes.c_int(_HERE), os.fsencode(tree), ctypes.c_uint(flags))
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def change(mount: int, tree: Path, flags: int, namespace: int | None = None) -> None:
+    """Set flags of a detached mount, make it private, and with a namespace map its owners."""
+    wanted = _Attributes(flags | (0 if namespace is None else _IDMAP), 0, _PRIVATE, namespace or 0)
+    words = (ctypes.c_int(mount), b"", ctypes.c_uint(_EMPTY_PATH), ctypes.byref(wanted))
+    _called(_MOUNT_SETATTR, tree, *words, ctypes.c_size_t(ctypes.sizeof(wanted)))
+
+
+def attach(mount: int, point: Path) -> None:
+    words = (ctypes.c_int(mount), b"", ctypes.c_int(_HERE), os.fsencode(point), ctypes.c_uint(_FROM_EMPTY_PATH))
+    _called(_MOVE_MOUNT, point, *words)
+
+
+def _called(number: int, path: Path, *words: object) -> int:
+    result = int(_libc.syscall(ctypes.c_long(number), *words))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), os.fspath(path))
+    return result

@@ -1,0 +1,53 @@
+"""Whether what lies in the store is still what was put there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from moorage.errors import MoorageError
+from moorage.images import layers, opaque, recipe
+from moorage.images.catalog import Image
+from moorage.images.layers import Layer
+
+
+def verify(graph: Path, image: Image, told: Callable[[int], None] | None = None) -> Iterator[str]:
+    """What is wrong with an image: every byte of it is read, and compared with its digest."""
+    try:
+        chain = layers.chain(graph, image.id)
+        yield from _description(graph, image, chain)
+    except (OSError, MoorageError) as error:
+        yield str(error)
+        return
+    for layer in chain:
+        if problem := recipe.verify(layer, told):
+            yield f"layer {layer.id[:12]}: {problem}"
+        yield from (f"layer {layer.id[:12]}: {problem}" for problem in _marks(layer))
+
+
+def size(graph: Path, image: Image) -> int:
+    """How many bytes there are to read."""
+    try:
+        return sum(layer.size for layer in layers.chain(graph, image.id))
+    except (OSError, MoorageError):
+        return 0
+
+
+def _description(graph: Path, image: Image, chain: list[Layer]) -> Iterator[str]:
+    """An image's id is the digest of its description, which names the layers by theirs."""
+    text = layers.config(graph, image.id)
+    if hashlib.sha256(text).hexdigest() != image.id:
+        yield "its description is not the one it came with"
+        return
+    digests = json.loads(text).get("rootfs", {}).get("diff_ids")
+    if digests != [layer.digest for layer in chain]:
+        yield "its layers are not those that its description names"
+
+
+def _marks(layer: Layer) -> Iterator[str]:
+    for directory in opaque.directories(layer.files):
+        hides = opaque.attribute(directory, opaque.ROOTS) == opaque.YES
+        if hides and opaque.attribute(directory, opaque.USERS) != opaque.YES:
+            yield f"{recipe.shown(str(directory.relative_to(layer.files)))} does not hide for users what it hides"

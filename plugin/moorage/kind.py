@@ -1,0 +1,193 @@
+"""What kind is told of a job's cluster: everything in here is data made of data."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from moorage.errors import UserError
+
+# The first whose API server can keep strangers out of everything but its health.
+OLDEST: Final = (1, 32)
+# From then on the format that says so is no beta any more.
+SETTLED: Final = (1, 34)
+# What the kubelet asks without a certificate, and kubeadm in its waits.
+HEALTH: Final = ("/livez", "/readyz", "/healthz")
+# Where the node finds our files.
+FILES: Final = "/kind/moorage"
+AUTHENTICATION: Final = "authentication.json"
+PATCHES: Final = "patches"
+# A tmpfs in every node of kind's.
+ETCD_IN_MEMORY: Final = "/run/etcd"
+
+Storage = Literal["memory", "disk"]
+Version = tuple[int, ...]
+
+_TAG: Final = re.compile(r":v(\d+\.\d+(?:\.\d+)?)[^:/@]*(?:@sha256:[0-9a-f]{64})?$")
+_TOKEN: Final = string.ascii_lowercase + string.digits
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides how a cluster of one node is made; `files` is where ours lie on the host."""
+
+    job: int
+    image: str
+    version: Version
+    token: str
+    etcd: Storage
+    patience: float
+    reserved: Mapping[str, str]
+    files: Path
+
+    @property
+    def lease(self) -> float:
+        """A component that gave up waits for its own lease to run out: no longer than this helps."""
+        return min(self.patience, 4.0)
+
+
+def name(job: int) -> str:
+    return f"moorage-{job}"
+
+
+def node(job: int) -> str:
+    """The first node, and the container that it is, by kind's rule."""
+    return f"{name(job)}-control-plane"
+
+
+def version(image: str, wanted: str | None = None) -> Version:
+    """The Kubernetes in the image, which its tag says; a UserError if that cannot do, or is not what was wanted."""
+    found = _TAG.search(image)
+    if not found:
+        raise UserError(
+            f"the tag of node image {image} names no version", "give it one: kubernetes.image: NAME:v1.36.3"
+        )
+    has = tuple(map(int, found[1].split(".")))
+    if has < OLDEST:
+        raise UserError(f"{image} is too old: its API cannot be closed to strangers", "take Kubernetes 1.32 or newer")
+    if wanted and has[: wanted.count(".") + 1] != tuple(map(int, wanted.split("."))):
+        raise UserError(f"this node has Kubernetes {found[1]} and not {wanted}", f"ask for version={found[1]}")
+    return has
+
+
+def bootstrap_token() -> str:
+    """Of this job alone: the one in kind's own configuration is the same everywhere, and known to all."""
+    return ".".join("".join(secrets.choice(_TOKEN) for _ in range(length)) for length in (6, 16))
+
+
+def configuration(plan: Plan) -> dict[str, Any]:
+    mount = {"hostPath": str(plan.files), "containerPath": FILES, "readOnly": True}
+    return {
+        "kind": "Cluster",
+        "apiVersion": "kind.x-k8s.io/v1alpha4",
+        "name": name(plan.job),
+        "nodes": [{"role": "control-plane", "image": plan.image, "extraMounts": [mount]}],
+        # YAML holds JSON.
+        "kubeadmConfigPatches": [json.dumps(patch) for patch in kubeadm(plan)],
+    }
+
+
+def files(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Ours that the node reads, by their paths below FILES."""
+    return {AUTHENTICATION: authentication(plan.version)} | {
+        f"{PATCHES}/{pod}+strategic.json": {"spec": {"containers": [{"name": pod, **_probes(pod, plan)}]}}
+        for pod in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    }
+
+
+def authentication(version: Version) -> dict[str, Any]:
+    """Whoever has no certificate or token learns whether the API server is well, and nothing else."""
+    return {
+        "kind": "AuthenticationConfiguration",
+        "apiVersion": f"apiserver.config.k8s.io/{'v1' if version >= SETTLED else 'v1beta1'}",
+        "anonymous": {"enabled": True, "conditions": [{"path": path} for path in HEALTH]},
+    }
+
+
+def kubeadm(plan: Plan) -> list[dict[str, Any]]:
+    """Patches of what kind writes for kubeadm and kubelet."""
+    timeouts = {"timeouts": _timeouts(plan.patience)}
+    return [
+        {"kind": "ClusterConfiguration", "encryptionAlgorithm": "ECDSA-P256", "etcd": {"local": _etcd(plan)}}
+        | {"apiServer": _api_server(), **_controllers(plan)},
+        {"kind": "InitConfiguration", "bootstrapTokens": [{"token": plan.token}]}
+        | {"patches": {"directory": f"{FILES}/{PATCHES}"}, **timeouts},
+        {"kind": "JoinConfiguration", "discovery": {"bootstrapToken": {"token": plan.token}}, **timeouts},
+        {"kind": "KubeletConfiguration", "systemReserved": dict(plan.reserved)}
+        | {
+            "nodeLeaseDurationSeconds": round(40 * plan.lease),
+            "runtimeRequestTimeout": _seconds(120 * plan.patience),
+        },
+    ]
+
+
+def _api_server() -> dict[str, Any]:
+    inside = f"/etc/kubernetes/{AUTHENTICATION}"
+    # Not read-only once more: the runtime would mount it anew for that, which fails where a flag is locked (runc 1.1).
+    volume = {"name": "authentication", "hostPath": f"{FILES}/{AUTHENTICATION}", "mountPath": inside}
+    return {
+        "extraArgs": _arguments({"authentication-config": inside}),
+        "extraVolumes": [{**volume, "readOnly": False, "pathType": "File"}],
+    }
+
+
+def _etcd(plan: Plan) -> dict[str, Any]:
+    """Nobody wants its data back after a crash: they are in memory, or at least not waited for."""
+    beat = {"heartbeat-interval": f"{100 * plan.lease:.0f}", "election-timeout": f"{1000 * plan.lease:.0f}"}
+    if plan.etcd == "memory":
+        return {"dataDir": ETCD_IN_MEMORY, "extraArgs": _arguments(beat)}
+    return {"extraArgs": _arguments({"unsafe-no-fsync": "true", **beat})}
+
+
+def _controllers(plan: Plan) -> dict[str, Any]:
+    leases = {"lease-duration": 15, "renew-deadline": 10, "retry-period": 2}
+    elections = {f"leader-elect-{name}": _seconds(limit * plan.lease) for name, limit in leases.items()}
+    grace = {"node-monitor-grace-period": _seconds(50 * plan.patience)}
+    return {
+        "controllerManager": {"extraArgs": _arguments(elections | grace)},
+        "scheduler": {"extraArgs": _arguments(elections)},
+    }
+
+
+def _timeouts(patience: float) -> dict[str, str]:
+    """kubeadm's own, as they are in 1.36, for who has patience."""
+    minutes = {
+        "controlPlaneComponentHealthCheck": 4,
+        "kubeletHealthCheck": 4,
+        "kubernetesAPICall": 1,
+        "etcdAPICall": 2,
+        "tlsBootstrap": 5,
+        "discovery": 5,
+    }
+    return {name: _seconds(limit * 60 * patience) for name, limit in minutes.items()}
+
+
+def _probes(pod: str, plan: Plan) -> dict[str, Any]:
+    """kubeadm's own, as they are in 1.36: a component that is restarted for being slow makes all others slower."""
+    timeout = round(15 * plan.patience)
+    often = round(10 * plan.lease)
+    probes = {
+        "startupProbe": {"timeoutSeconds": timeout},
+        "livenessProbe": {
+            "timeoutSeconds": timeout,
+            "periodSeconds": often,
+            "failureThreshold": round(80 * plan.patience / often),
+        },
+    }
+    if pod == "kube-apiserver":
+        probes["readinessProbe"] = {"timeoutSeconds": timeout, "periodSeconds": round(plan.lease)}
+    return probes
+
+
+def _arguments(values: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _seconds(number: float) -> str:
+    return f"{number:.0f}s"

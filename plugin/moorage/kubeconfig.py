@@ -1,0 +1,41 @@
+"""A job's way to its cluster: the kubeconfig in its run directory, and what its script is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from moorage.errors import UserError
+from moorage.podman import Places
+
+
+def place(places: Places) -> Path:
+    """Where only its owner gets: the file is his alone, in a directory that is."""
+    return places.user / "kubeconfig"
+
+
+def tools(places: Places) -> Path:
+    """Programs of the cluster's, in its own versions."""
+    return places.user / "bin"
+
+
+def there(places: Places) -> Path:
+    path = place(places)
+    if not path.is_file():
+        raise UserError("this job has no cluster on this node", "submit it with --k8s=1, and ask on its first node")
+    return path
+
+
+def script(environ: Mapping[str, str], places: Places, name: str, server: str) -> dict[str, str]:
+    """The environment in which a job's script finds its cluster; the K8S_ names are those of older scripts."""
+    path = environ.get("PATH", "").split(":")
+    after = path.index(str(places.programs)) + 1 if str(places.programs) in path else 0
+    return {
+        **environ,
+        "KUBECONFIG": str(place(places)),
+        "PATH": ":".join([*path[:after], str(tools(places)), *path[after:]]),
+        "K8S_CLUSTER_NAME": name,
+        "K8S_CLUSTER_API": server,
+        "K8S_PORT": str(urlsplit(server).port or 443),
+    }

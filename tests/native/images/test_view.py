@@ -1,0 +1,242 @@
+"""What a job sees of the store, by both ways: a real rootless Podman starts from it, and can do nothing else."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from moorage import job as jobs
+from moorage import mounts
+from moorage.command import Completed, run
+from moorage.images import copies, probe, view
+from moorage.images.store import Store
+from moorage.images.view import Way
+from moorage.job import Job
+from moorage.subids import Range
+from support.archives import Member, directory, layer, link, saved
+from support.engine import Engine, busybox
+
+NAME = "localhost/test/shell:1"
+UID, GID, SUBIDS = 4711, 4712, Range(3000000, 65536)
+USER = "boatman"
+ELSE = 4800
+
+
+@pytest.fixture(params=["idmap", "copy"])
+def way(request: pytest.FixtureRequest) -> Way:
+    return Way(request.param, "")
+
+
+@pytest.fixture
+def filled(engine: Engine, files: Path, store: Store) -> Store:
+    """A store with one image: a shell, a file that only root may read, a set-uid program, somebody's file."""
+    shell = busybox(engine)
+    base = layer(
+        directory("bin"),
+        Member("bin/sh", data=shell, mode=0o755),
+        *(link(f"bin/{name}", "sh") for name in ("cat", "id", "ls", "stat")),
+        Member("bin/su", data=shell, mode=0o4755),
+        Member("secret", data=b"for root\n", mode=0o600),
+        Member("somebodys", data=b"x", uid=1000),
+        Member("strangers", data=b"x", uid=70000, mode=0o4644),
+        directory("data"),
+        Member("data/gone", data=b"x"),
+    )
+    upper = layer(directory("data"), Member("data/.wh..wh..opq"))
+    engine.moorage("image", "add", saved(files / "image.tar", NAME, base, upper))
+    return store
+
+
+@dataclass
+class Aboard:
+    """A job with a view."""
+
+    engine: Engine
+    job: Job
+    point: Path
+
+    def run(self, *argv: str | Path, uid: int = UID, gid: int = GID, ok: tuple[int, ...] = (0,)) -> Completed:
+        own = self.job.run / "user"
+        env = {
+            "HOME": str(own),
+            "XDG_RUNTIME_DIR": str(own),
+            "CONTAINERS_STORAGE_CONF": str(self.job.run / "storage.conf"),
+            "CONTAINERS_CONF": "/dev/null",
+            "PODMAN_IGNORE_CGROUPSV1_WARNING": "1",
+        }
+        words = ("setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--", *argv)
+        return self.engine.run(*words, env=env, ok=ok)
+
+    def shell(self, script: str) -> str:
+        options = ("--rm", "--net=none", "--cgroups=disabled", "--log-driver=none")
+        return self.run("podman", "run", *options, NAME, "/bin/sh", "-c", script).stdout
+
+
+def boarded(engine: Engine, store: Store, way: Way, number: int) -> Aboard:
+    job = Job(id=number, restart=0, uid=UID, gid=GID, user=USER, node="n", names=frozenset())
+    job.run.mkdir(mode=0o711)
+    job.run.chmod(0o711)
+    own = job.run / "user"
+    own.mkdir(mode=0o700)
+    os.chown(own, UID, GID)
+    given = {"uid": [SUBIDS], "gid": [SUBIDS]}
+    point = view.make(job, store, way, view.owners(job, given))
+    (job.run / "storage.conf").write_text(
+        f'[storage]\ndriver = "overlay"\nrootless_storage_path = "{own}/graph"\nrunroot = "{own}/run"\n'
+        f'[storage.options]\nadditionalimagestores = ["{point}"]\n'
+    )
+    return Aboard(engine, job, point)
+
+
+@pytest.fixture
+def aboard(engine: Engine, filled: Store, way: Way, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aboard]:
+    monkeypatch.setattr(jobs, "RUN", engine.place / "run")
+    jobs.RUN.mkdir(mode=0o755)
+    engine.user(USER, UID, GID, SUBIDS)
+    made = boarded(engine, filled, way, 7)
+    yield made
+    end_all(UID)
+    view.remove(made.job)
+
+
+def end_all(uid: int) -> None:
+    """Podman leaves processes that hold its namespaces, and clean up when they please."""
+    theirs = [process for process in psutil.process_iter(["uids"]) if process.info["uids"].real == uid]
+    for process in theirs:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    _, alive = psutil.wait_procs(theirs, timeout=30)
+    assert not alive
+
+
+def test_a_container_starts_from_it(aboard: Aboard) -> None:
+    assert aboard.shell("cat /secret") == "for root\n"
+    assert aboard.shell("stat -c '%u %g' /secret /somebodys").split() == ["0", "0", "1000", "1000"]
+    assert aboard.shell("echo mine >/secret && cat /secret; ls /data") == "mine\n"
+    # Nothing of the image was copied to where the job keeps its own.
+    own = list((aboard.job.run / "user/graph/overlay").glob("*/diff/bin/*"))
+    assert own == []
+
+
+def test_it_can_be_read_by_its_user_alone(aboard: Aboard) -> None:
+    graph = aboard.point / "overlay"
+    assert aboard.run("ls", graph).stdout
+    assert "denied" in aboard.run("ls", graph, uid=ELSE, gid=ELSE, ok=(2,)).stderr
+    (secret,) = graph.glob("*/diff/secret")
+    assert aboard.run("cat", secret).stdout == "for root\n"
+    assert (secret.stat().st_uid, secret.stat().st_gid) == (UID, GID)
+    (somebodys,) = graph.glob("*/diff/somebodys")
+    assert somebodys.stat().st_uid == SUBIDS.start + 999
+
+
+def test_nothing_can_be_changed_through_it(aboard: Aboard) -> None:
+    (secret,) = aboard.point.glob("overlay/*/diff/secret")
+    for words in (["touch", aboard.point / "new"], ["sh", "-c", f"echo evil >{secret}"], ["rm", secret]):
+        assert "Read-only file system" in aboard.run(*words, ok=(1, 2)).stderr
+    remounted = aboard.run("unshare", "-rm", "mount", "-o", "remount,bind,rw", aboard.point, ok=(1, 32))
+    assert "denied" in remounted.stderr or "not permitted" in remounted.stderr
+    options = mounts.holding(aboard.point, mounts.table()).options
+    assert options >= {"ro", "nosuid", "nodev"}
+
+
+def test_set_uid_programs_give_nothing(aboard: Aboard) -> None:
+    (program,) = aboard.point.glob("overlay/*/diff/bin/su")
+    assert aboard.run(program, "id", "-u", ok=(0, 1, 126, 127)).stdout.strip() in ("", str(UID))
+    (strangers,) = aboard.point.glob("overlay/*/diff/strangers")
+    status = strangers.stat()
+    assert status.st_uid == 65534
+    assert not (status.st_mode & stat.S_ISUID and status.st_uid == 0)
+
+
+def test_its_locks_are_its_own(aboard: Aboard, engine: Engine, filled: Store) -> None:
+    for name in view.LOCKS:
+        own = aboard.point / name
+        assert not own.samefile(filled.graph / name)
+        with holding(aboard, own):
+            # Root's Podman writes, and waits for nobody.
+            engine.moorage("image", "add", engine.place / "files/image.tar", "--name", "localhost/test/other:1")
+            engine.moorage("image", "remove", "localhost/test/other:1")
+
+
+@contextmanager
+def holding(aboard: Aboard, lock: Path) -> Iterator[None]:
+    """The user holds the lock as long as he can."""
+    descriptor = os.open(lock, os.O_RDONLY)
+    fcntl.lockf(descriptor, fcntl.LOCK_SH)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_removed_images_stay_while_a_job_sees_the_store(aboard: Aboard, engine: Engine, filled: Store) -> None:
+    assert filled.viewers() == [7]
+    said = engine.moorage("image", "remove", NAME).stderr
+    assert "stay until no job uses the store (now: 7)" in said
+    assert list(filled.graph.glob("overlay/*/diff/secret"))
+    assert "(being removed)" in engine.moorage("image", "list").stdout
+    view.remove(aboard.job)
+    assert filled.viewers() == []
+    assert [path.name for path in aboard.job.run.iterdir() if path.name.startswith("images")] == []
+    engine.moorage("image", "remove")
+    assert list(filled.graph.glob("overlay/*/diff")) == []
+    assert list(filled.copies.iterdir()) == []
+
+
+def test_a_second_job_of_the_user_is_quick(aboard: Aboard, engine: Engine, filled: Store, way: Way) -> None:
+    second = boarded(engine, filled, way, 8)
+    try:
+        assert "for root" in second.shell("cat /secret")
+        assert filled.viewers() == [7, 8]
+        assert len(list(filled.copies.iterdir())) == (way.kind == "copy")
+    finally:
+        view.remove(second.job)
+
+
+def test_a_view_that_fails_leaves_nothing(engine: Engine, filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "RUN", engine.place / "run")
+    jobs.RUN.mkdir(mode=0o755)
+    monkeypatch.setattr(view, "LOCKS", ("overlay-images/images.lock", "missing/lock"))
+    with pytest.raises(OSError, match="missing"):
+        boarded(engine, filled, Way("idmap", ""), 9)
+    assert mounts.below(jobs.RUN) == []
+    assert sorted(path.name for path in (jobs.RUN / "9").iterdir()) == ["user"]
+
+
+def test_the_probe_tells_what_the_kernel_can_do(filled: Store) -> None:
+    assert probe.trouble(filled) == ""
+    assert list(filled.probes.iterdir()) == []
+    run(["mount", "-t", "proc", "proc", filled.probes])
+    with pytest.raises(OSError, match="probes"):
+        probe.trouble(filled)
+
+
+def test_a_file_system_that_maps_no_owners_is_found_out(filled: Store) -> None:
+    lower, upper, work = (filled.path / name for name in ("lower", "upper", "work"))
+    for place in (lower, upper, work):
+        place.mkdir()
+    # An overlay itself cannot be mapped.
+    options = f"lowerdir={lower},upperdir={upper},workdir={work}"
+    mounts.mount("overlay", "overlay", filled.probes, options=options)
+    assert "mapped mounts do not work here" in probe.trouble(filled)
+
+
+def test_copies_have_what_the_store_has(filled: Store) -> None:
+    line = view.owners(Job(1, 0, UID, GID, USER, "n", frozenset()), {"uid": [SUBIDS], "gid": [SUBIDS]})
+    graph = copies.ready(filled, UID, line)
+    theirs = {path.relative_to(graph) for path in graph.rglob("*")}
+    ours = {
+        path.relative_to(filled.graph)
+        for name in ("overlay", "overlay-images", "overlay-layers")
+        for path in (filled.graph / name).rglob("*")
+    }
+    assert {path for path in ours - theirs if path.parts[0] != "overlay" or len(path.parts) > 2} == set()
+    assert copies.ready(filled, UID, line) == graph

@@ -1,0 +1,43 @@
+"""What `moorage image` says before it does anything."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from moorage.errors import UserError
+from moorage.verbs import image
+
+
+@pytest.mark.parametrize("verb", ["add", "list", "remove", "prepare", "verify"])
+def test_each_verb_teaches(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        image.main([verb, "--help"])
+    assert ended.value.code == 0
+    assert len(capsys.readouterr().out.splitlines()) > 4
+
+
+def test_the_whole_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        image.main(["--help"])
+    said = capsys.readouterr().out
+    assert "moorage image add registry.example/kindest/node" in said
+    assert "moorage image prepare" in said
+
+
+def test_it_is_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UserError, match="run it with sudo"):
+        image.main(["list"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["nonsense"], ["add"], ["add", "a", "--name", "Not/A:Name:"], ["prepare"], ["prepare", "a", "--name", "-x"]],
+)
+def test_wrong_words_end_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        image.main(words)
+    assert ended.value.code == 2
+    assert "usage: moorage image" in capsys.readouterr().err

@@ -1,0 +1,271 @@
+"""The start of a cluster: kind and Podman are stand-ins, the API server speaks real TLS."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage import cluster, container, phases, share
+from moorage.cluster import Failed
+from moorage.errors import MoorageError, UserError
+from moorage.mooring import Kubernetes, Mooring
+from moorage.phases import Phase
+from moorage.podman import Places
+from moorage.share import GIB, Share
+from support.api import READY, ApiServer, Authority
+
+pytestmark = pytest.mark.commands("openssl")
+
+IMAGE = "kindest/node:v1.36.3"
+PODMAN = """\
+#!/bin/sh
+echo "$@" >>{state}/podman
+case "$1 $2" in
+"image exists") test -e {state}/image ;;
+"load --quiet") {load} ;;
+"inspect --type=container") echo {pid} ;;
+"logs --tail=300") echo "the node says" ;;
+"exec moorage-17-control-plane") case "$*" in
+    *kubelet) echo "kubelet says" ;;
+    *) echo "nothing of that" >&2; exit 3 ;;
+    esac ;;
+*) exit 9 ;;
+esac
+"""
+KIND = """\
+#!/bin/sh
+echo "$@" >{state}/kind
+echo "$KIND_EXPERIMENTAL_PROVIDER $XDG_RUNTIME_DIR $(command -v podman)" >{state}/environment
+for word; do case $word in
+    --config=*) cp -p "${{word#--config=}}" {state}/configuration ;;
+    --kubeconfig=*) kubeconfig=${{word#--kubeconfig=}} ;;
+esac; done
+cp -r {scratch}/kubernetes {state}/files
+say() {{ echo " • $1  ..." >&2; }}
+say "Preparing nodes"
+{then}
+say "Starting control-plane"
+umask 077
+cp {state}/kubeconfig "$kubeconfig"
+"""
+
+
+class Site:
+    """A job on a node; `said` are the phases that it was told."""
+
+    def __init__(self, place: Path, fakes: Path, api: ApiServer) -> None:
+        self.state = place / "state"
+        self.state.mkdir()
+        self.api = api
+        self.fakes = fakes
+        self.places = Places(place / "run")
+        self.tree = place / "k8s"
+        for directory in (self.places.user, self.places.scratch, self.tree):
+            directory.mkdir(parents=True)
+        (self.state / "kubeconfig").write_text(api.kubeconfig())
+        (self.state / "image").touch()
+        self.podman()
+        self.kind()
+        self.settled = Kubernetes(image=IMAGE, kind=str(fakes / "kind"))
+        self.said: list[str] = []
+
+    def podman(self, pid: int = 0, load: str = "") -> None:
+        load = load or f"touch {self.state}/image"
+        self._program("podman", PODMAN.format(state=self.state, pid=pid or os.getpid(), load=load))
+
+    def kind(self, then: str = "") -> None:
+        self._program("kind", KIND.format(state=self.state, scratch=self.places.scratch, then=then))
+
+    def _program(self, name: str, text: str) -> None:
+        (self.fakes / name).write_text(text)
+        (self.fakes / name).chmod(0o755)
+
+    def boot(self, **settled: Any) -> cluster.Cluster:  # noqa: ANN401
+        spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None}
+        fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n1", "uplink": "pasta", "spec": spec}
+        mooring = Mooring.from_dict({**fields, "podman": str(self.fakes / "podman")}, self.places)
+        mooring = replace(mooring, kubernetes=replace(self.settled, **settled))
+        return cluster.boot(mooring, self.tree, self.said.append)
+
+    def noted(self, name: str) -> str:
+        return (self.state / name).read_text()
+
+
+@pytest.fixture
+def site(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(container, "KUBECTL", "bin/sh")
+    monkeypatch.setattr(container, "astray", lambda process, tree: False)
+    monkeypatch.setattr(share, "of_job", lambda tree, whole, environ: Share(2, 4 * GIB, 4 * GIB - 1))
+    with ApiServer(Authority(tmp_path / "pki"), READY) as api:
+        yield Site(tmp_path, fakes, api)
+
+
+def slow(monkeypatch: pytest.MonkeyPatch, name: str, limit: float) -> None:
+    monkeypatch.setitem(phases.OF_KIND, name, replace(phases.OF_KIND[name], limit=limit))
+
+
+class TestStart:
+    def test_it_comes_up(self, site: Site) -> None:
+        up = site.boot()
+        assert (up.name, up.server) == ("moorage-17", site.api.url)
+        assert site.said == [
+            "looking for the node image",
+            "starting kind",
+            "creating the node container",
+            "starting the control plane",
+            "waiting until the cluster is ready",
+        ]
+
+    def test_kind_is_told_all_it_needs(self, site: Site) -> None:
+        site.boot()
+        words = site.noted("kind").split()
+        assert words[:2] == ["create", "cluster"]
+        # A failed one is kept to be looked into, and we wait by ourselves.
+        assert {"--wait=0s", "--retain", f"--kubeconfig={site.places.user}/kubeconfig"} <= set(words)
+        assert site.noted("environment").split() == ["podman", str(site.places.user), str(site.fakes / "podman")]
+        assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == IMAGE
+        found = {path.name for path in (site.state / "files").rglob("*") if path.is_file()}
+        assert {"authentication.json", "etcd+strategic.json"} <= found
+
+    def test_the_kubeconfig_is_the_owners_alone_and_kubectl_is_there(self, site: Site) -> None:
+        site.boot()
+        assert stat.S_IMODE((site.places.user / "kubeconfig").stat().st_mode) == 0o600
+        assert os.access(site.places.user / "bin/kubectl", os.X_OK)
+
+    def test_the_token_is_gone_once_the_cluster_is_ready(self, site: Site) -> None:
+        site.boot()
+        patches = [json.loads(text) for text in json.loads(site.noted("configuration"))["kubeadmConfigPatches"]]
+        (token,) = [token["token"] for patch in patches for token in patch.get("bootstrapTokens", [])]
+        name = token.partition(".")[0]
+        assert site.api.asked[-1] == f"DELETE /api/v1/namespaces/kube-system/secrets/bootstrap-token-{name}"
+        assert not [
+            path for path in site.places.run.rglob("*") if path.is_file() and token.encode() in path.read_bytes()
+        ]
+        assert stat.S_IMODE((site.state / "configuration").stat().st_mode) == 0o600
+
+    def test_one_that_cannot_be_removed_is_no_success(self, site: Site) -> None:
+        site.api.refuse("DELETE", 500)
+        with pytest.raises(Failed, match=r"DELETE .*: 500$"):
+            site.boot()
+
+    def test_what_it_waits_for_is_told(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(phases, "READYING", Phase("waiting until the cluster is ready", 0.5))
+        site.api.answers["/api/v1/nodes"] = {"items": []}
+        with pytest.raises(Failed, match=r"ready: not done after 0\.5 s, there is no node yet$"):
+            site.boot()
+        assert site.said[-1] == "waiting until the cluster is ready: there is no node yet"
+
+
+class TestImage:
+    def test_one_that_is_there_is_not_loaded(self, site: Site) -> None:
+        site.boot(archive="/no/such/archive")
+        assert "load" not in site.noted("podman")
+
+    def test_else_the_archive_is(self, site: Site) -> None:
+        (site.state / "image").unlink()
+        site.boot(archive="/srv/node.tar")
+        assert "load --quiet --input=/srv/node.tar" in site.noted("podman")
+        assert site.said[:3] == ["looking for the node image", "loading the node image", "starting kind"]
+
+    @pytest.mark.parametrize(
+        ("settled", "load", "line"),
+        [
+            ({"image": None}, "", "settled on no node image: tell the administrator"),
+            ({}, "", f"there is no image {IMAGE} on this node: tell the administrator of this node: `moorage image"),
+            ({"archive": "/srv/node.tar"}, "true", f"there is no image {IMAGE} in /srv/node.tar"),
+            ({"image": "kindest/node:latest"}, "", "names no version"),
+            (
+                {"least_memory": 8 * GIB},
+                "",
+                "this job has 2 CPUs and 4G on its node, and a cluster needs 2 CPUs and 8G",
+            ),
+        ],
+    )
+    def test_what_somebody_has_to_do_first(self, site: Site, settled: dict[str, object], load: str, line: str) -> None:
+        (site.state / "image").unlink()
+        site.podman(load=load)
+        with pytest.raises(UserError, match=line):
+            site.boot(**settled)
+        assert not (site.state / "kind").exists()
+
+    def test_no_kind(self, site: Site) -> None:
+        with pytest.raises(UserError, match="there is no program /no/kind on this node"):
+            site.boot(kind="/no/kind")
+        assert not (site.places.user / "kind.json").exists()
+
+    def test_a_load_that_takes_too_long(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(phases, "LOADING", Phase("loading the node image", 0.5))
+        (site.state / "image").unlink()
+        site.podman(load="sleep 60")
+        with pytest.raises(Failed, match=r"^loading the node image: not done after 0\.5 s$"):
+            site.boot(archive="/srv/node.tar")
+
+
+class TestFailure:
+    def fails(self, site: Site) -> Failed:
+        with pytest.raises(Failed) as failed:
+            site.boot()
+        assert "\n" not in str(failed.value)
+        return failed.value
+
+    def test_kinds_own_words_name_the_cause(self, site: Site) -> None:
+        site.kind(then="echo 'ERROR: failed to create cluster: no luck' >&2; echo more; exit 1")
+        failed = self.fails(site)
+        assert str(failed) == "creating the node container failed: failed to create cluster: no luck"
+
+    def test_without_words_its_end_does(self, site: Site) -> None:
+        site.kind(then="exit 7")
+        assert str(self.fails(site)) == "creating the node container failed: kind has ended with 7"
+
+    def test_what_may_help_comes_along(self, site: Site) -> None:
+        site.kind(then="echo 'ERROR: no luck' >&2; exit 1")
+        logs = self.fails(site).logs
+        assert "Preparing nodes" in logs["kind"]
+        assert logs["node container"] == "the node says\n"
+        assert logs["kubelet"] == "kubelet says\n"
+        # What cannot be had does not hide the rest.
+        assert "nothing of that" in logs["containerd"]
+
+    def test_a_phase_that_takes_too_long_names_itself(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        slow(monkeypatch, "Preparing nodes", 0.6)
+        site.kind(then=f"echo $$ >{site.state}/pid; sleep 60")
+        assert str(self.fails(site)) == "creating the node container: not done after 0.6 s"
+        assert not Path(f"/proc/{site.noted('pid').strip()}").exists()
+
+    def test_a_node_that_does_not_run(self, site: Site) -> None:
+        site.podman(pid=-1)
+        assert str(self.fails(site)) == "the node container moorage-17-control-plane does not run"
+
+    def test_a_node_that_is_not_in_a_cgroup_of_its_own(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(container, "astray", lambda process, tree: True)
+        assert "is not in a cgroup of its own" in str(self.fails(site))
+
+    def test_the_configuration_does_not_stay(self, site: Site) -> None:
+        site.kind(then="exit 1")
+        self.fails(site)
+        assert not (site.places.user / "kind.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("", ""),
+        ("Creating cluster\nDeleted nodes\n", ""),
+        ("ERROR: failed: x\nStack Trace:\n", "failed: x"),
+        (f"ERROR: {'x' * 1000}", "x" * cluster.LONGEST_CAUSE),
+    ],
+)
+def test_cause(said: str, cause: str) -> None:
+    assert cluster.cause(said) == cause
+
+
+def test_failed_is_shown_as_any_error() -> None:
+    error: Callable[..., MoorageError] = Failed
+    assert str(error("one\nline", {})) == "one line"

@@ -1,0 +1,178 @@
+"""What kind is told: the patches fit what it and kubeadm have, and keep strangers out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage import kind
+from moorage.errors import UserError
+from moorage.kind import Plan
+
+# In kind's own source, and so the same for everybody.
+WELL_KNOWN = "abcdef.0123456789abcdef"
+PLAN = Plan(
+    job=17,
+    image="kindest/node:v1.36.3",
+    version=(1, 36, 3),
+    token="a1b2c3.a1b2c3d4e5f6g7h8",  # noqa: S106
+    etcd="memory",
+    patience=1.0,
+    reserved={"cpu": "6100m", "memory": "1024Ki"},
+    files=Path("/run/moorage/17/scratch/kubernetes"),
+)
+
+
+def patch(kind_: str, plan: Plan = PLAN) -> dict[str, Any]:
+    patches = [json.loads(text) for text in kind.configuration(plan)["kubeadmConfigPatches"]]
+    (found,) = [one for one in patches if one["kind"] == kind_]
+    return dict(found)
+
+
+def arguments(of: dict[str, Any]) -> dict[str, str]:
+    assert len({one["name"] for one in of["extraArgs"]}) == len(of["extraArgs"])
+    return {one["name"]: one["value"] for one in of["extraArgs"]}
+
+
+class TestCluster:
+    def test_one_node_of_the_image(self) -> None:
+        (node,) = kind.configuration(PLAN)["nodes"]
+        assert (node["role"], node["image"]) == ("control-plane", PLAN.image)
+        assert node["extraMounts"] == [
+            {"hostPath": "/run/moorage/17/scratch/kubernetes", "containerPath": "/kind/moorage", "readOnly": True}
+        ]
+
+    def test_names_come_from_the_job(self) -> None:
+        assert kind.configuration(PLAN)["name"] == kind.name(17) == "moorage-17"
+        assert kind.node(17) == "moorage-17-control-plane"
+        # kind's own limit for a name.
+        assert len(kind.name((1 << 32) - 3)) < 50
+
+    def test_it_is_data_and_survives_as_text(self) -> None:
+        assert json.loads(json.dumps(kind.configuration(PLAN))) == kind.configuration(PLAN)
+
+    def test_no_patch_is_tied_to_a_version_of_kubeadms_format(self) -> None:
+        """One that does not fit is dropped by kind without a word."""
+        assert all("apiVersion" not in json.loads(text) for text in kind.configuration(PLAN)["kubeadmConfigPatches"])
+
+
+class TestStrangers:
+    def test_the_well_known_token_is_replaced_wherever_kind_has_it(self) -> None:
+        assert patch("InitConfiguration")["bootstrapTokens"] == [{"token": PLAN.token}]
+        assert patch("JoinConfiguration")["discovery"]["bootstrapToken"]["token"] == PLAN.token
+
+    def test_tokens_are_random_and_in_kubeadms_form(self) -> None:
+        tokens = {kind.bootstrap_token() for _ in range(100)}
+        assert len(tokens) == 100
+        assert WELL_KNOWN not in tokens
+        for token in tokens:
+            name, _, secret = token.partition(".")
+            assert (len(name), len(secret)) == (6, 16)
+            assert (name + secret).isalnum()
+            assert (name + secret).islower()
+
+    def test_without_credentials_there_is_nothing_but_health(self) -> None:
+        content = kind.files(PLAN)["authentication.json"]
+        assert content["kind"] == "AuthenticationConfiguration"
+        assert content["anonymous"] == {
+            "enabled": True,
+            "conditions": [{"path": "/livez"}, {"path": "/readyz"}, {"path": "/healthz"}],
+        }
+
+    @pytest.mark.parametrize(
+        ("version", "format"), [((1, 32, 0), "v1beta1"), ((1, 33, 9), "v1beta1"), ((1, 34, 0), "v1"), ((1, 36), "v1")]
+    )
+    def test_in_a_format_that_the_api_server_knows(self, version: kind.Version, format: str) -> None:
+        assert kind.authentication(version)["apiVersion"] == f"apiserver.config.k8s.io/{format}"
+
+    def test_the_api_server_is_told_of_the_file_that_the_node_sees(self) -> None:
+        server = patch("ClusterConfiguration")["apiServer"]
+        (volume,) = server["extraVolumes"]
+        assert volume["hostPath"] == "/kind/moorage/authentication.json"
+        assert arguments(server) == {"authentication-config": volume["mountPath"]}
+        assert volume["pathType"] == "File"
+        # It is mounted anew for that, which fails in a user namespace where a flag is locked.
+        assert volume["readOnly"] is False
+
+
+class TestCost:
+    def test_keys_are_cheap(self) -> None:
+        assert patch("ClusterConfiguration")["encryptionAlgorithm"] == "ECDSA-P256"
+
+    @pytest.mark.parametrize(("etcd", "directory", "syncs"), [("memory", "/run/etcd", True), ("disk", None, False)])
+    def test_etcd(self, etcd: kind.Storage, directory: str | None, syncs: bool) -> None:
+        local = patch("ClusterConfiguration", replace(PLAN, etcd=etcd))["etcd"]["local"]
+        assert local.get("dataDir") == directory
+        assert ("unsafe-no-fsync" in arguments(local)) is not syncs
+
+    def test_kubelet_leaves_alone_what_is_reserved(self) -> None:
+        assert patch("KubeletConfiguration")["systemReserved"] == {"cpu": "6100m", "memory": "1024Ki"}
+
+
+class TestPatience:
+    def test_without_any_all_is_as_kubernetes_has_it(self) -> None:
+        cluster = patch("ClusterConfiguration")
+        elections = {"leader-elect-lease-duration": "15s", "leader-elect-renew-deadline": "10s"}
+        elections["leader-elect-retry-period"] = "2s"
+        assert arguments(cluster["scheduler"]) == elections
+        assert arguments(cluster["controllerManager"]) == elections | {"node-monitor-grace-period": "50s"}
+        assert arguments(cluster["etcd"]["local"]) == {"heartbeat-interval": "100", "election-timeout": "1000"}
+        assert patch("InitConfiguration")["timeouts"]["controlPlaneComponentHealthCheck"] == "240s"
+        kubelet = patch("KubeletConfiguration")
+        assert (kubelet["nodeLeaseDurationSeconds"], kubelet["runtimeRequestTimeout"]) == (40, "120s")
+        probes = self.probes("kube-apiserver", PLAN)
+        assert probes["livenessProbe"] == {"timeoutSeconds": 15, "periodSeconds": 10, "failureThreshold": 8}
+        assert probes["readinessProbe"] == {"timeoutSeconds": 15, "periodSeconds": 1}
+
+    def test_with_it_waits_grow_and_leases_only_so_far(self) -> None:
+        plan = replace(PLAN, patience=8.0)
+        cluster = patch("ClusterConfiguration", plan)
+        assert arguments(cluster["scheduler"])["leader-elect-lease-duration"] == "60s"
+        assert patch("JoinConfiguration", plan)["timeouts"]["discovery"] == "2400s"
+        probe = self.probes("etcd", plan)["livenessProbe"]
+        assert probe["timeoutSeconds"] == 120
+        assert probe["periodSeconds"] * probe["failureThreshold"] == 640
+
+    @pytest.mark.parametrize("pod", ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"])
+    def test_kubeadm_finds_the_probes_of(self, pod: str) -> None:
+        assert patch("InitConfiguration")["patches"] == {"directory": "/kind/moorage/patches"}
+        assert self.probes(pod, PLAN)["startupProbe"]
+
+    def probes(self, pod: str, plan: Plan) -> dict[str, Any]:
+        (container,) = kind.files(plan)[f"patches/{pod}+strategic.json"]["spec"]["containers"]
+        assert container["name"] == pod
+        return dict(container)
+
+
+class TestVersion:
+    @pytest.mark.parametrize(
+        ("image", "wanted", "version"),
+        [
+            ("kindest/node:v1.36.3", None, (1, 36, 3)),
+            ("kindest/node:v1.36.3", "1.36", (1, 36, 3)),
+            ("kindest/node:v1.36.3", "1.36.3", (1, 36, 3)),
+            ("localhost:5000/kindest/node:v1.32.0-site.2", None, (1, 32, 0)),
+            (f"kindest/node:v1.34.1@sha256:{'0' * 64}", "1.34", (1, 34, 1)),
+        ],
+    )
+    def test_is_in_the_tag(self, image: str, wanted: str | None, version: kind.Version) -> None:
+        assert kind.version(image, wanted) == version
+
+    @pytest.mark.parametrize(
+        ("image", "wanted", "line"),
+        [
+            ("kindest/node:latest", None, "names no version: give it one"),
+            ("kindest/node:v1", None, "names no version"),
+            ("localhost:5000/node", None, "names no version"),
+            ("kindest/node:v1.31.9", None, "cannot be closed to strangers: take Kubernetes 1.32 or newer"),
+            ("kindest/node:v1.36.3", "1.3", "this node has Kubernetes 1.36.3 and not 1.3: ask for version=1.36.3"),
+            ("kindest/node:v1.36.3", "1.36.2", "has Kubernetes 1.36.3 and not 1.36.2"),
+        ],
+    )
+    def test_which_will_not_do(self, image: str, wanted: str | None, line: str) -> None:
+        with pytest.raises(UserError, match=line):
+            kind.version(image, wanted)

@@ -1,0 +1,108 @@
+"""A job's way to its cluster: for its script, and by the verbs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage import job, kubeconfig
+from moorage.errors import UserError
+from moorage.podman import Places
+from moorage.podman import script as with_podman
+from moorage.verbs import kubeconfig as verb
+from moorage.verbs import load
+
+PLACES = Places(Path("/run/moorage/17"))
+FIELDS: dict[str, Any] = {
+    "job": 17,
+    "restart": 0,
+    "node": "n1",
+    "spec": {"enabled": True, "cluster": "kind", "version": None, "uplink": None},
+    "uplink": "pasta",
+    "podman": "/usr/bin/podman",
+}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(job, "RUN", tmp_path)
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    (tmp_path / "17" / "user").mkdir(parents=True)
+    (tmp_path / "17" / "job.json").write_text(json.dumps(FIELDS))
+    return tmp_path / "17"
+
+
+def test_what_a_script_is_told() -> None:
+    environ = with_podman({"PATH": "/bin", "KUBECONFIG": "/home/alice/.kube/other", "MINE": "x"}, PLACES)
+    told = kubeconfig.script(environ, PLACES, "moorage-17", "https://127.0.0.1:41234")
+    assert told["KUBECONFIG"] == "/run/moorage/17/user/kubeconfig"
+    assert (told["K8S_CLUSTER_NAME"], told["K8S_CLUSTER_API"]) == ("moorage-17", "https://127.0.0.1:41234")
+    assert told["K8S_PORT"] == "41234"
+    assert told["MINE"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("path", "after"),
+    [
+        ("/run/moorage/17/bin:/bin:/usr/bin", "/run/moorage/17/bin:/run/moorage/17/user/bin:/bin:/usr/bin"),
+        ("/bin", "/run/moorage/17/user/bin:/bin"),
+    ],
+)
+def test_the_clusters_kubectl_comes_before_any_other(path: str, after: str) -> None:
+    assert kubeconfig.script({"PATH": path}, PLACES, "n", "https://h:1")["PATH"] == after
+
+
+def test_the_verb_says_where_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "user/kubeconfig").write_text("apiVersion: v1\n")
+    verb.main([])
+    assert capsys.readouterr().out == f"{run}/user/kubeconfig\n"
+    verb.main(["--show"])
+    assert capsys.readouterr().out == "apiVersion: v1\n"
+
+
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize("main", [lambda: verb.main([]), lambda: load.main(["/dev/null"])])
+def test_no_cluster(main: Any) -> None:  # noqa: ANN401
+    with pytest.raises(UserError, match="this job has no cluster on this node: submit it with --k8s=1"):
+        main()
+
+
+class Ended(BaseException):
+    """What replaces a process never returns."""
+
+
+class TestLoad:
+    @pytest.fixture(autouse=True)
+    def _stdin(self) -> Any:  # noqa: ANN401
+        kept = os.dup(0)
+        yield
+        os.dup2(kept, 0)
+        os.close(kept)
+
+    def test_the_archive_goes_into_the_node(self, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        called: list[Any] = []
+
+        def execve(*words: Any) -> None:  # noqa: ANN401
+            called.extend([*words, os.read(0, 100)])
+            raise Ended
+
+        monkeypatch.setattr(os, "execve", execve)
+        (run / "user/kubeconfig").touch()
+        (tmp_path / "image.tar").write_bytes(b"an image")
+        with pytest.raises(Ended):
+            load.main([str(tmp_path / "image.tar")])
+        program, argv, environ, given = called
+        assert program == run / "bin/podman"
+        assert argv[1:4] == ["exec", "--interactive", "moorage-17-control-plane"]
+        assert argv[4:8] == ["ctr", "--namespace=k8s.io", "images", "import"]
+        assert environ["XDG_RUNTIME_DIR"] == str(run / "user")
+        assert given == b"an image"
+
+    def test_no_archive(self, run: Path, tmp_path: Path) -> None:
+        (run / "user/kubeconfig").touch()
+        with pytest.raises(UserError, match=r"no\.tar cannot be read \(No such file"):
+            load.main([str(tmp_path / "no.tar")])

@@ -1,0 +1,95 @@
+"""What a job has of its node, what pods are offered of it, and when it is too little."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from moorage import share
+from moorage.errors import UserError
+from moorage.share import GIB, MIB, Least, Share
+
+WHOLE = Share(64, 512 * GIB, 512 * GIB)
+LEAST = Least(2, 3 * GIB)
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A job of 8 GiB whose step has no limit; what lies above the root is no cgroup."""
+    (tmp_path / "memory.max").write_text("1\n")
+    monkeypatch.setattr(share, "ROOT", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
+    place = tmp_path / "job_17" / "step_0" / "task_1" / "k8s"
+    place.mkdir(parents=True)
+    (tmp_path / "job_17" / "memory.max").write_text(f"{8 * GIB}\n")
+    (tmp_path / "job_17" / "step_0" / "memory.max").write_text("max\n")
+    (place / "memory.max").write_text(f"{8 * GIB - 128 * MIB}\n")
+    return place
+
+
+@pytest.mark.parametrize(
+    ("environ", "cpus"),
+    [({}, 4), ({"SLURM_CPUS_ON_NODE": "2"}, 2), ({"SLURM_CPUS_ON_NODE": "16"}, 4), ({"SLURM_CPUS_ON_NODE": "x"}, 4)],
+)
+def test_of_job(tree: Path, environ: dict[str, str], cpus: int) -> None:
+    assert share.of_job(tree, WHOLE, environ) == Share(cpus, 8 * GIB, 8 * GIB - 128 * MIB)
+
+
+def test_without_limits_it_is_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share, "ROOT", tmp_path)
+    assert share.of_job(tmp_path / "k8s", WHOLE, {}).memory == WHOLE.memory
+
+
+def test_the_machine_is_this_one() -> None:
+    here = share.machine()
+    assert here.cpus == os.cpu_count()
+    assert here.memory == pytest.approx(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("whole", "job", "reserve", "cpus", "memory"),
+    [
+        (WHOLE, Share(4, 8 * GIB, 8 * GIB - 128 * MIB), 512 * MIB, 3900, 8 * GIB - 640 * MIB),
+        (WHOLE, WHOLE, 0, 63900, 512 * GIB),
+        (Share(2, 8 * GIB, 8 * GIB), Share(2, 3 * GIB, 3 * GIB), GIB, 1900, 2 * GIB),
+    ],
+)
+def test_pods_are_offered_the_share_less_the_reserve(
+    whole: Share, job: Share, reserve: int, cpus: int, memory: int
+) -> None:
+    kept = share.reserved(whole, job, reserve)
+    assert kept["cpu"].endswith("m")
+    assert kept["memory"].endswith("Ki")
+    assert whole.cpus * 1000 - int(kept["cpu"][:-1]) == cpus
+    assert whole.memory - int(kept["memory"][:-2]) * 1024 == memory
+
+
+@pytest.mark.parametrize("job", [Share(2, 3 * GIB, 2 * GIB), WHOLE])
+def test_enough(job: Share) -> None:
+    share.check(job, LEAST)
+
+
+@pytest.mark.parametrize(
+    ("job", "line"),
+    [
+        (
+            Share(2, 2 * GIB, GIB),
+            "this job has 2 CPUs and 2G on its node, and a cluster needs 2 CPUs and 3G: add --mem=3G",
+        ),
+        (
+            Share(1, 4 * GIB, GIB),
+            "this job has 1 CPU and 4G on its node, and a cluster needs 2 CPUs and 3G: add --cpus-per-task=2",
+        ),
+        (
+            Share(1, 1500 * MIB, GIB),
+            "this job has 1 CPU and 1500M on its node, and a cluster needs 2 CPUs and 3G:"
+            " add --cpus-per-task=2 --mem=3G",
+        ),
+    ],
+)
+def test_too_little(job: Share, line: str) -> None:
+    with pytest.raises(UserError) as refused:
+        share.check(job, LEAST)
+    assert str(refused.value) == line
