@@ -1,7 +1,7 @@
 # Moorage. `make help` says what there is.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-PARTS = lint unit native lab sizes references
+PARTS = lint unit native lab walk sizes references
 
 .DEFAULT_GOAL = help
 .PHONY: help lint unit native lab test test-full demo clean
@@ -24,7 +24,7 @@ test:
 	tools/expect test
 	tools/as-root tools/bootstrap tools/check lint unit native lab
 
-#: make test-full  what takes longer, as well; PARTS="lab" runs one part
+#: make test-full  what takes longer, as well; PARTS="walk" runs one part
 test-full:
 	tools/expect test-full
 	tools/as-root env MOORAGE_FULL=1 tools/bootstrap tools/check $(PARTS)

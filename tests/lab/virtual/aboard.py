@@ -14,7 +14,7 @@ from .shell import Shell
 
 IMAGE = "localhost/lab/shell:1"
 RUN = f"podman run --rm --network=none {IMAGE}"
-SMALL = ("--cpus-per-task=1", "--mem=512M", "--time=30")
+SMALL = ("--cpus-per-task=1", "--mem=512M", "--time=30", "--nodelist=n1")
 # What every such job does first; `told WORD` waits until the test says WORD, `said TEXT` until the job's output does.
 PRELUDE = f"""
 told() {{ until [ -e ~/told-$SLURM_JOB_ID-$1 ]; do sleep 0.3; done; }}
@@ -28,7 +28,10 @@ echo "aboard: ${{SLURM_RESTART_COUNT:-0}}"
 
 
 def aboard(shell: Shell, then: str, *options: str) -> Job:
-    """A job of alice's that has a container and a process of its own left running when it comes to do `then`."""
+    """A job of alice's, on the first node unless told otherwise.
+
+    It has a container and a process of its own left running when it comes to do `then`.
+    """
     return submit(shell, PRELUDE + then, MOORED, *SMALL, *options)
 
 

@@ -44,6 +44,7 @@ class Exclusion:
 
 
 EXCLUDED = (
+    Exclusion("file", r"/run/mount/utab(\.event|\.lock)?", "libmount's notes: the first mount after a boot makes them"),
     Exclusion("file", "/run/moorage/facts.json", "what all jobs of one boot may remember of the node's programs"),
     Exclusion(
         "file", "/run/crun", "crun makes it when root asks for its version, which the first Prolog of a boot does"

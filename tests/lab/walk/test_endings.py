@@ -43,9 +43,9 @@ def test_by_scancel_while_it_runs_and_in_its_start(lab: Cluster, watch: Watch) -
         running.wait_said("^aboard")
         starting = aboard(lab.first.shell, "wait")
         endings |= {running.id: "scancel", starting.id: "scancel in its start"}
-        starting.wait_said("preparing Podman")
-        running.cancel()
+        starting.wait_said("starting the agents")
         starting.cancel()
+        running.cancel()
         running.wait_gone()
         starting.wait_gone()
     assert (ends(running)[0], ends(starting)[0]) == ("CANCELLED", "CANCELLED")
@@ -72,7 +72,7 @@ def test_by_being_preempted_with_time_to_end(lab: Cluster, watch: Watch) -> None
     """It is told, and has its containers for as long as Slurm grants."""
     with watch.nothing_left() as endings:
         shell = lab.first.shell
-        yielding = aboard(shell, WORKS_ON, "--partition=spare", "--nodelist=n1")
+        yielding = aboard(shell, WORKS_ON, "--partition=spare")
         yielding.wait_said("^aboard")
         urgent = submit(shell, "true", "--partition=main", "--nodelist=n1", "--exclusive", "--time=5")
         endings |= {yielding.id: "preemption", urgent.id: "the one that preempts"}
