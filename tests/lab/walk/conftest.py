@@ -13,7 +13,6 @@ from virtual.cluster import Cluster
 from virtual.jobs import run
 from virtual.leftovers import Watch, make_ready
 
-
 # What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
 LONG = ("test_cost", "test_hostile")
 # What is most likely to differ between releases of Slurm.
