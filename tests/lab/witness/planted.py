@@ -131,7 +131,8 @@ def plant() -> Iterator[tuple[str, str]]:
     yield from (("process", "planted of uid 0 .*"), ("lock", f"FLOCK on {LOCK} by planted .*"))
     yield from (("namespace", "mnt of an open file of planted .*"), ("mount", f"tmpfs on {HIDDEN}"))
     process(of_alice, uid=ALICE)
-    yield from (("process", "planted of uid 1001 .*"), ("socket", "unix @planted"), ("key", "a key of uid 1001"))
+    yield from (("process", "planted of uid 1001 .*"), ("socket", "unix @planted"), ("key", "user planted of uid 1001"))
+    yield "key", "keyring _pid of uid 1001"
     yield from (("socket", f"tcp 0100007F port {PORT} of uid 1001"), ("shared memory", "shm of uid 1001"))
     process(lambda: None, uid=SUBORDINATE)
     yield "process", f"planted of uid {SUBORDINATE} .*"
