@@ -26,6 +26,8 @@ from .record import Record, Request
 from .tools import tools
 
 BOOT_LIMIT = 300.0
+# A job that is younger when its node registers is not taken for lost: BatchStartTimeout, and 10 s for a message.
+LOST_AFTER = 30 + 10
 LONGEST_DIRECTORY = 80  # Unix socket paths end at 108 bytes
 SNAPSHOT = "lab"
 
@@ -115,7 +117,23 @@ class Cluster:
             before = machine.boot_id()
             machine.reset()
             machine.wait_boot(before, BOOT_LIMIT)
+            self._lose_jobs(machine)
             self.wait_idle()
+
+    def _lose_jobs(self, machine: Machine) -> None:
+        """Have Slurm see that the node's jobs are gone: it looks when a node registers, and that is rare."""
+        while ages := self._ages(machine):
+            if min(ages) > LOST_AFTER:
+                machine.shell.run(["systemctl", "restart", "slurmd"])
+                return
+            time.sleep(0.5)
+
+    def _ages(self, machine: Machine) -> list[float]:
+        """Of the jobs that Slurm believes to run there, in seconds."""
+        now = float(self.first.shell.output("date", "+%s"))
+        rows = self.first.shell.output("squeue", "--noheader", f"--nodelist=n{machine.number}", "--format=%S")
+        starts = [self.first.shell.output("date", f"--date={row}", "+%s") for row in rows.split()]
+        return [now - float(start) for start in starts]
 
     def processes(self) -> dict[str, Process]:
         return _processes(self.directory)

@@ -62,6 +62,10 @@ EXCLUDED = (
     Exclusion("file", "/dev/disk/.*", "udev's names of devices"),
     Exclusion("unit", r".*\.device is active", "systemd's names of devices"),
     Exclusion("file", r"/dev/loop\d+", "the kernel keeps a free one for the next who asks"),
+    Exclusion("file", "/run/rpc_pipefs/nfs/.*", "the NFS client's, by another number after each boot"),
+    Exclusion(
+        "file", "(/var)?/tmp/systemd-private-[0-9a-f]{32}-(?!moorage).*", "a service's own, by another name each time"
+    ),
     Exclusion("process", r"\(udev-worker\) of uid 0 .*", "udev has one or none of them, as it likes"),
     Exclusion("socket", "unix @[0-9a-f]+/bus/.*", "the end of a connection to D-Bus, by another name each time"),
     Exclusion("file", "/var/lib/slurm/slurmctld/.*", "the controller's own, kept until MinJobAge has passed"),
@@ -75,6 +79,7 @@ class Watch:
     lab: Cluster
     machine: Machine
     before: list[Thing] | None = None
+    excluded: Sequence[Exclusion] = EXCLUDED
 
     @contextmanager
     def nothing_left(self) -> Iterator[dict[str, str]]:
@@ -82,7 +87,7 @@ class Watch:
 
         The block may write down whose endings these were, to be named with what is found.
         """
-        before = record(self.machine) if self.before is None else self.before
+        before = record(self.machine, self.excluded) if self.before is None else self.before
         # Whatever is found wrong is held against this block, and against no later one.
         self.before = None
         endings: dict[str, str] = {}
@@ -92,7 +97,7 @@ class Watch:
             self.lab.first.shell.run(["scancel", "--quiet", *endings])
             raise
         self.lab.wait_idle()
-        after, left = settled(self.machine, before)
+        after, left = settled(self.machine, before, self.excluded)
         if left:
             jobs = ", ".join(f"job {job} ({how})" for job, how in endings.items())
             raise MoorageError(f"after {jobs} {self.machine.name} keeps {report(left)}")
@@ -105,17 +110,19 @@ def make_ready(machine: Machine) -> None:
     machine.shell.run(["sh", "-c", 'mountpoint --quiet "$1" || mount -t fusectl fusectl "$1"', "sh", place])
 
 
-def record(machine: Machine) -> list[Thing]:
+def record(machine: Machine, excluded: Sequence[Exclusion] = EXCLUDED) -> list[Thing]:
     """All there is on the node now, but for what is excluded by name."""
     rows = json.loads(machine.shell.run(["python3", "-"], input=WITNESS.read_bytes()).stdout)
     things = (Thing(*map(str, row)) for row in rows)
-    return [thing for thing in things if not any(one.covers(thing) for one in EXCLUDED)]
+    return [thing for thing in things if not any(one.covers(thing) for one in excluded)]
 
 
-def settled(machine: Machine, before: Sequence[Thing], limit: float = SETTLING) -> tuple[list[Thing], list[Thing]]:
-    """What there is, and what of it is new: as soon as that is nothing, or when the limit has passed."""
-    deadline = time.monotonic() + limit
-    while (left := new(before, after := record(machine))) and time.monotonic() < deadline:
+def settled(
+    machine: Machine, before: Sequence[Thing], excluded: Sequence[Exclusion] = EXCLUDED
+) -> tuple[list[Thing], list[Thing]]:
+    """What there is, and what of it is new: as soon as that is nothing, or when all had its time to settle."""
+    deadline = time.monotonic() + SETTLING
+    while (left := new(before, after := record(machine, excluded))) and time.monotonic() < deadline:
         pass
     return after, left
 
