@@ -13,6 +13,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Final, NoReturn
 
 EXEC: Final = b"exec"
@@ -29,8 +30,10 @@ PASSED_ON: Final = tuple(
 LENGTH: Final = 4
 
 
-def main(socket: str, program: str) -> NoReturn:
+def main(run: str, socket: str, program: str) -> NoReturn:
     """Run the program with our own arguments, environment, directory and streams, and end as it did."""
+    if os.environ.get("SLURM_JOB_ID", own := os.path.basename(run)) != own:  # noqa: PTH119
+        _step_aside(os.fsencode(run), program)
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         _fill_streams()
@@ -58,14 +61,36 @@ def request(program: bytes, argv: list[bytes], environ: list[bytes], umask: int)
     return len(body).to_bytes(LENGTH, "big") + body
 
 
+def elsewhere(environ: Mapping[bytes, bytes], run: bytes) -> dict[bytes, bytes]:
+    """The environment of another job that has inherited it, without what is of the one that runs there."""
+    below = run + b"/"
+    path = [place for place in environ.get(b"PATH", b"").split(b":") if not place.startswith(below)]
+    own = {name: value for name, value in environ.items() if not value.startswith(below)}
+    return own | {b"PATH": b":".join(path)}
+
+
+def _step_aside(run: bytes, program: str) -> NoReturn:
+    """Be the program, as if we had never been there."""
+    # The interpreter ignores these, and who is told to ignore hands that on.
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+        _signal.signal(number, _signal.SIG_DFL)
+    try:
+        os.execve(program, _argv(program), elsewhere(os.environb, run))  # noqa: S606
+    except OSError as error:
+        _fail(program, error.strerror or str(error))
+
+
+def _argv(program: str) -> list[bytes]:
+    return [os.fsencode(word) for word in (os.path.basename(program), *sys.argv[1:])]  # noqa: PTH119
+
+
 def _ask(connection: _socket.socket, program: str) -> None:
     umask = os.umask(0)
     os.umask(umask)
-    argv = [os.fsencode(word) for word in (os.path.basename(program), *sys.argv[1:])]  # noqa: PTH119
     environ = [name + b"=" + value for name, value in os.environb.items()]
     here = os.open(".", os.O_PATH | os.O_CLOEXEC)
     streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2, here))
-    body = request(os.fsencode(program), argv, environ, umask)
+    body = request(os.fsencode(program), _argv(program), environ, umask)
     sent = connection.sendmsg([body], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
     connection.sendall(body[sent:])
 

@@ -138,6 +138,7 @@ def wrapper(places: Places, tools: Tools) -> str:
     """The program `podman` of the job's script.
 
     Podman started from the script would be outside the tree, where it can make no cgroup, nor enter one (crun 1.21).
+    For another job, to which the script's environment was handed on, it is the node's own.
     """
     package = Path(__file__).resolve().parent
     return (
@@ -145,7 +146,7 @@ def wrapper(places: Places, tools: Tools) -> str:
         "import sys\n"
         f"sys.path.append({str(package.parent)!r})\n"
         f"from {package.name}.exec import main\n"
-        f"main({str(places.socket)!r}, {str(tools.podman)!r})\n"
+        f"main({str(places.run)!r}, {str(places.socket)!r}, {str(tools.podman)!r})\n"
     )
 
 

@@ -40,6 +40,7 @@ SPANK_PLUGIN(moorage, 1)
 #define CONTROL "K8S"
 #define OPTION "_SLURM_SPANK_OPTION_moorage_k8s"
 #define HANDED_DOWN(name) "SLURM_SPANK_" name
+#define RUN "/run/moorage/"
 
 #define DIGITS(number) '0' + (number) / 10, '0' + (number) % 10
 
@@ -52,15 +53,10 @@ __attribute__((used)) static const char marker[] = {
 /* What was asked for; NULL if nothing was. */
 static char *spec;
 
-static int keep(int val, const char *value, int remote);
-
-static struct spank_option option = {
-    .name = "k8s",
-    .arginfo = "[SPEC]",
-    .usage = "moor a Kubernetes cluster to the job: 1 or key=value,... (cluster=none: Podman alone); 0 is off",
-    .has_arg = optional_argument,
-    .cb = keep,
-};
+static bool begins(const char *text, const char *with)
+{
+    return text && strncmp(text, with, strlen(with)) == 0;
+}
 
 static bool on(const char *value)
 {
@@ -90,6 +86,14 @@ static int keep(int val, const char *value, int remote)
     return 0;
 }
 
+static struct spank_option option = {
+    .name = "k8s",
+    .arginfo = "[SPEC]",
+    .usage = "moor a Kubernetes cluster to the job: 1 or key=value,... (cluster=none: Podman alone); 0 is off",
+    .has_arg = optional_argument,
+    .cb = keep,
+};
+
 /* Leave nothing of the option behind, for neither the hooks, nor the node, nor the steps of the job. */
 static void withdraw(spank_t spank)
 {
@@ -98,6 +102,29 @@ static void withdraw(spank_t spank)
     unsetenv(HANDED_DOWN(CONTROL));
     spank_job_control_unsetenv(spank, OPTION);
     spank_job_control_unsetenv(spank, CONTROL);
+}
+
+/* Take what is of a moored job out of a search path. */
+static void shorten(char *path)
+{
+    for (char *place = path; begins(place, RUN) || (place = strstr(path, ":" RUN)); place = path) {
+        char *rest = strchrnul(place + 1, ':');
+        rest += place == path && *rest;
+        memmove(place, rest, strlen(rest) + 1);
+    }
+}
+
+/* What a moored job's script was told is for that job alone; sbatch copies its environment after this (24.11). */
+static void forget(void)
+{
+    static const char *const told[] = {"CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF",
+        "XDG_RUNTIME_DIR", "K8S_CLUSTER_NAME", "K8S_CLUSTER_API", "K8S_CLUSTER_API_TOKEN", "K8S_PORT", "KUBECONFIG"};
+    bool cluster = begins(getenv("KUBECONFIG"), RUN);
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        if (begins(getenv(told[i]), RUN) || (cluster && begins(told[i], "K8S_")))
+            unsetenv(told[i]);
+    if (getenv("PATH"))
+        shorten(getenv("PATH"));
 }
 
 /*
@@ -114,7 +141,7 @@ static const char *program(int argc, char **argv)
 {
     static const char key[] = "moorage=";
     for (int i = 0; i < argc; i++)
-        if (strncmp(argv[i], key, strlen(key)) == 0)
+        if (begins(argv[i], key))
             return argv[i] + strlen(key);
     return PROGRAM;
 }
@@ -188,7 +215,6 @@ static bool agreed(pid_t child, const char *answer)
 
 static void check(const char *program, const char *value)
 {
-    static const char told[] = "moorage: ";
     char answer[LONGEST_ANSWER] = "", line[LONGEST_ANSWER + 256];
     int ends[2];
     pid_t child;
@@ -206,7 +232,7 @@ static void check(const char *program, const char *value)
     if (in_time && agreed(child, answer))
         return;
     const char *reason = last_line(answer);
-    if (strncmp(reason, told, strlen(told)) == 0)
+    if (begins(reason, "moorage: "))
         refuse(reason);
     snprintf(line, sizeof line, "moorage: --k8s cannot be checked: %s %s (%s): tell the administrator", program,
              in_time ? "failed" : "takes too long", *reason ? reason : "no word from it");
@@ -231,6 +257,8 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
     spank_context_t context = spank_context();
     if (context != S_CTX_ALLOCATOR && context != S_CTX_LOCAL)
         return 0;
+    if (context == S_CTX_ALLOCATOR)
+        forget();
     if (!on(spec)) {
         withdraw(spank);
         return 0;

@@ -39,7 +39,7 @@ class Ended:
     stderr: str
 
     def kept(self, kind: str) -> dict[str, str]:
-        """The variables of the "hook" or of the "job"."""
+        """The variables of the "hook", of the "job" as far as they tell of the option, or its "other" ones."""
         pairs = (line.removeprefix(f"{kind} ").partition("=") for line in self.lines if line.startswith(f"{kind} "))
         return {name: value for name, _, value in pairs}
 

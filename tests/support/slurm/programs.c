@@ -4,7 +4,8 @@
  *     sbatch PLUGIN [ARGUMENT OF THE PLUGIN...] -- [--k8s[=VALUE]...] [WORD...]
  *
  * prints what the plug-in brought about: "option" the option it offers, "hook" the variables of the hooks, "job" those
- * of the job, "task" the words that are run, and what each of its functions returned.
+ * of the job that tell of the option, "other" the rest, "task" the words that are run, and what each of its functions
+ * returned.
  * FAILS names a function of Slurm that fails; STEP is the number of slurmstepd's step.
  */
 #define _GNU_SOURCE
@@ -169,8 +170,8 @@ static void show(void)
             err(1, "putenv");
     }
     for (char **entry = environ; *entry; entry++)
-        if (strncmp(*entry, "SLURM_SPANK_", 12) == 0 || strncmp(*entry, OPTION, strlen(OPTION)) == 0)
-            printf("job %s\n", *entry);
+        printf("%s %s\n",
+               strncmp(*entry, "SLURM_SPANK_", 12) && strncmp(*entry, OPTION, strlen(OPTION)) ? "other" : "job", *entry);
 }
 
 static void call(void *plugin, const char *function, int argc, char **argv)
