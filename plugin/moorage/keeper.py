@@ -119,7 +119,7 @@ class Keeper:
         if self.tree:
             tree.ask(self.tree, deadline.within(STOPPING))
             if not tree.end(self.tree, {os.getpid()}, deadline):
-                self._mouth.say({"event": "note", "text": f"processes in {self.tree} do not end"})
+                self._mouth.say({"event": "note", "text": f"processes in {self.tree} do not end: left to its Epilog"})
             tree.clear(self.tree)
         for errand in self.errands:
             errand.close()
@@ -172,7 +172,9 @@ class Keeper:
         """Bury the dead: those of errands, and those whose parents have left them to us."""
         self.signals.take()
         while dead := _somebody_dead():
-            errand = next((one for one in self.errands if one.process and one.process.pid == dead), None)
+            # The number of one that was buried can be another's by now.
+            ours = (one for one in self.errands if one.running and one.process and one.process.pid == dead)
+            errand = next(ours, None)
             if errand and errand.parting:
                 errand.end_group()
             _, status = os.waitpid(dead, 0)

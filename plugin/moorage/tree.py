@@ -12,11 +12,14 @@ from typing import Final
 
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
+from moorage.process import read
 
 INIT: Final = "init"
 PROBE: Final = "probe"
 # What must be there for a container to have limits of its own, and for Kubernetes to start at all.
 NEEDED: Final = frozenset({"cpu", "memory", "pids"})
+# A killed process that has not ended by then, and does not run either, waits in the kernel for something else.
+LINGERING: Final = 3.0
 
 
 def enter(tree: Path) -> None:
@@ -60,17 +63,21 @@ def astray(tree: Path) -> set[int]:
 def ask(tree: Path, deadline: Deadline) -> None:
     """Let containers end by themselves: they may be writing to files that the job does not take with it."""
     with ExitStack() as handles:
-        asked = [_signalled(pid, signal.SIGTERM, handles) for pid in _containers(tree) if _catches(pid, signal.SIGTERM)]
-        _all_readable(asked, deadline)
+        asked = {pid for pid in _containers(tree) if _catches(pid, signal.SIGTERM)}
+        _all_readable(_signalled(tree, asked, signal.SIGTERM, handles), deadline)
 
 
 def end(tree: Path, spared: set[int], deadline: Deadline) -> bool:
-    """Kill all but the spared; False if some are still there at the deadline."""
+    """Kill all but the spared; False if some are still there at the deadline, or hang where no signal reaches them.
+
+    For those who hang, in a file system whose server never answers say, the node's root has means that we have not.
+    """
     while others := members(tree) - spared:
         with ExitStack() as handles:
-            _all_readable([_signalled(pid, signal.SIGKILL, handles) for pid in others], deadline)
-        if deadline.passed:
-            return not members(tree) - spared
+            _all_readable(_signalled(tree, others, signal.SIGKILL, handles), deadline.within(LINGERING))
+        left = members(tree) - spared
+        if deadline.passed or (left and left <= others and all(map(_hangs, left))):
+            return not left
     return True
 
 
@@ -82,23 +89,32 @@ def clear(tree: Path) -> None:
                 Path(directory).rmdir()
 
 
-def _signalled(pid: int, number: int, handles: ExitStack) -> int | None:
-    """A handle that can be read once the process has ended; None if it has already."""
+def _signalled(tree: Path, pids: set[int], number: int, handles: ExitStack) -> list[int]:
+    """A handle of each that was signalled, which can be read once that has ended."""
+    held = {pid: handle for pid in pids if (handle := _handle(pid, handles)) is not None}
+    # A number may have become another process's until it was held, but not since: what is in the tree now is what is
+    # held, or what is held has ended.
+    there = held.keys() & members(tree)
+    for pid in there:
+        # One that runs with its program's owner's rights may be root's.
+        with suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(held[pid], number)
+    return [held[pid] for pid in there]
+
+
+def _handle(pid: int, handles: ExitStack) -> int | None:
     with suppress(ProcessLookupError):
         handle = os.pidfd_open(pid)
         handles.callback(os.close, handle)
-        signal.pidfd_send_signal(handle, number)
         return handle
     return None
 
 
-def _all_readable(handles: list[int | None], deadline: Deadline) -> None:
+def _all_readable(handles: list[int], deadline: Deadline) -> None:
     waiting = select.poll()
-    left = 0
     for handle in handles:
-        if handle is not None:
-            waiting.register(handle, select.POLLIN)
-            left += 1
+        waiting.register(handle, select.POLLIN)
+    left = len(handles)
     while left and not deadline.passed:
         for handle, _ in waiting.poll(deadline.left * 1000):
             waiting.unregister(handle)
@@ -140,6 +156,13 @@ def _catches(pid: int, number: int) -> bool:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) & 1 << (number - 1))
+    return False
+
+
+def _hangs(pid: int) -> bool:
+    """Waits uninterruptibly, or has threads that do after its first has ended."""
+    with suppress(ProcessLookupError):
+        return read(pid, "stat").rpartition(")")[2].split()[0] in ("D", "Z")
     return False
 
 

@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
-from moorage import errand, exec
+from moorage import errand, exec, tree
+from moorage.deadline import Deadline
 from moorage.mooring import Mooring
 from support.cgroups import await_event, members
-from support.moored import LIMIT, PLACES, SHELL_PATH, Keeper, call, called, lines, moored
+from support.hung import await_blocked, hung_mount
+from support.moored import LIMIT, PLACES, SHELL_PATH, WAITS, Keeper, call, called, lines, moored
 from support.node import OTHER, USER, node, prepared
+from support.peers import Peer
 from support.processes import ended
 
 PROGRAM = PLACES.programs / "podman"
@@ -27,6 +30,7 @@ AS_USER: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
 @pytest.fixture
 def scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(errand, "PARTING", 1.0)
+    monkeypatch.setattr(tree, "LINGERING", 0.5)
     with node(monkeypatch) as scope:
         prepared()
         yield scope
@@ -241,6 +245,33 @@ class TestEnd:
         keeper.link.close()
         assert keeper.wait() == 0
         await_event(keeper.tree, "populated 0")
+
+    def test_who_hangs_in_a_file_system_is_not_waited_for(self, keeper: Keeper) -> None:
+        """All others end."""
+        place = PLACES.user / "hung"
+        place.mkdir()
+        init = keeper.tree / "init"
+        with Peer(USER, init) as other, Peer(USER, init) as waiting, hung_mount(place, USER):
+            waiting.begin(os.listdir, place)
+            await_blocked(waiting.pid)
+            began = time.monotonic()
+            keeper.say({"command": "down"})
+            assert keeper.wait() == 0
+            assert time.monotonic() - began < WAITS["kill"] / 2
+            assert ended(other.pid)
+            assert not ended(waiting.pid, 0), "it should have survived SIGKILL, or this shows nothing"
+            assert "do not end" in str(keeper.rest())
+
+    def test_who_has_got_the_number_of_one_that_has_ended_is_left_alone(
+        self, keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Peer(USER) as outside, Peer(USER, keeper.tree / "init") as inside:
+            seen = iter([{outside.pid, inside.pid}])
+            truly = tree.members
+            monkeypatch.setattr(tree, "members", lambda place: next(seen, None) or truly(place))
+            assert tree.end(keeper.tree, {keeper.pid}, Deadline(LIMIT))
+            assert ended(inside.pid)
+            assert not ended(outside.pid, 0.2)
 
     def test_down_is_handed_on_and_answered_by_the_end(self, keeper: Keeper) -> None:
         with connected() as connection:

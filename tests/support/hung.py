@@ -6,6 +6,7 @@ import ctypes
 import os
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +23,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
-def hung_mount(place: Path) -> Iterator[None]:
-    """A FUSE mount whose server reads every request, so that it cannot be withdrawn, and answers none but the first."""
-    server, reader = _hang(place)
+def hung_mount(place: Path, user: int = 0) -> Iterator[None]:
+    """A FUSE mount of the user's whose server reads every request, so that it cannot be withdrawn, and answers none
+    but the first.
+    """
+    server, reader = _hang(place, user)
     try:
         yield
     finally:
@@ -34,13 +37,21 @@ def hung_mount(place: Path) -> Iterator[None]:
 
 
 def hang(place: Path) -> None:
-    """The same for as long as this process lives."""
-    _hang(place)
+    """The same of root's, for as long as this process lives."""
+    _hang(place, 0)
 
 
-def _hang(place: Path) -> tuple[int, threading.Thread]:
+def await_blocked(pid: int, limit: float = 10.0) -> None:
+    """Until the process waits for such a server."""
+    end = time.monotonic() + limit
+    while Path(f"/proc/{pid}/wchan").read_text() != "request_wait_answer":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def _hang(place: Path, user: int) -> tuple[int, threading.Thread]:
     server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-    options = f"fd={server},rootmode=40000,user_id=0,group_id=0".encode()
+    options = f"fd={server},rootmode=40000,user_id={user},group_id={user}".encode()
     if _libc.mount(b"hung", os.fsencode(place), b"fuse", 0, options):
         raise OSError(ctypes.get_errno(), "no FUSE mount: load the module fuse")
     reader = threading.Thread(target=_serve, args=(server,), daemon=True)

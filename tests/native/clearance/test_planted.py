@@ -14,7 +14,7 @@ from moorage.command import run
 from moorage.deadline import Deadline
 from moorage.state import State
 from support.fakes import FakeCommand
-from support.hung import hang, hung_mount
+from support.hung import await_blocked, hang, hung_mount
 from support.namespaces import MOUNT, unshare
 from support.node import JOB, USER
 from support.peers import Peer
@@ -131,10 +131,3 @@ class TestPlanted:
         assert len(traces()) == 1, "its content, in the trash"
         assert trash.empty(PLACE, Deadline(10)) == {}
         assert traces() == []
-
-
-def await_blocked(pid: int, limit: float = 10.0) -> None:
-    end = time.monotonic() + limit
-    while Path(f"/proc/{pid}/wchan").read_text() != "request_wait_answer":
-        assert time.monotonic() < end
-        time.sleep(0.01)
