@@ -35,7 +35,7 @@ VERBS: Final = {
     "sweep": Verb("clear up after jobs that nobody answers for", "moorage.sweep"),
     "check-spec": Verb("say whether SPEC may follow --k8s=", "moorage.verbs.check_spec"),
     "doctor": Verb("look for what would keep jobs from starting on this node", "moorage.verbs.doctor"),
-    "config": Verb("print every setting and where it comes from", "moorage.verbs.config"),
+    "config": Verb("show every setting and where it comes from", "moorage.verbs.config"),
     "image": Verb("keep the images that jobs on this node start from", "moorage.verbs.image"),
     "net": Verb("say how containers reach the outside from this node", "moorage.verbs.net"),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 from moorage.errors import UserError
 from moorage.facts import Facts, stamp
@@ -153,10 +153,23 @@ def settings(kind: type = Config, prefix: str = "") -> dict[str, Field[Any]]:
 def load(path: Path | None = None, facts: Facts | None = None) -> Config:
     """The configuration in this file; all defaults where there is none. With `facts`, a file is parsed but once."""
     path = path or PLACE
+    return build(_entries(path, facts or Facts()), path)
+
+
+def examine(path: Path | None = None, facts: Facts | None = None) -> tuple[Config, list[UserError]]:
+    """What the file sets, and everything that is wrong in it; all defaults where there is no sense in it at all."""
+    path = path or PLACE
+    try:
+        return examined(_entries(path, facts or Facts()), path)
+    except UserError as fault:
+        return Config(), [fault]
+
+
+def _entries(path: Path, facts: Facts) -> list[Entry]:
     if not path.exists():
-        return Config()
-    remembered = (facts or Facts()).recall(f"configuration {path}", stamp(path), lambda: _parsed(path))
-    return build((Entry(*entry) for entry in remembered), path)
+        return []
+    remembered = facts.recall(f"configuration {path}", stamp(path), lambda: _parsed(path))
+    return [Entry(*entry) for entry in remembered]
 
 
 def _parsed(path: Path) -> list[tuple[str, Any, int]]:
@@ -167,22 +180,39 @@ def _parsed(path: Path) -> list[tuple[str, Any, int]]:
 
 
 def build(entries: Iterable[Entry], path: Path) -> Config:
-    """A configuration of these values, each of them checked."""
+    """A configuration of these values, each of them checked; the first fault is raised."""
+    config, faults = examined(entries, path)
+    if faults:
+        raise faults[0]
+    return config
+
+
+def examined(entries: Iterable[Entry], path: Path) -> tuple[Config, list[UserError]]:
+    """A configuration of those values that are right, and what is wrong with the others."""
     known = settings()
     sections = {name.rpartition(".")[0] for name in known}
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    faults: list[UserError] = []
     for entry in entries:
-        place = f"{path}:{entry.line}"
         if entry.value is None and entry.name in sections:
             # Nothing but comments below its name.
             continue
-        if entry.name not in known:
-            _refuse_unknown(place, entry.name, known)
-        values[entry.name] = _value(place, entry, known[entry.name].metadata["read"])
-        sources[entry.name] = place
-    config: Config = _filled(Config, values, sources=sources)
-    return config
+        place = f"{path}:{entry.line}"
+        try:
+            values[entry.name] = _value(place, entry, _declared(place, entry.name, known).metadata["read"])
+            sources[entry.name] = place
+        except UserError as fault:
+            faults.append(fault)
+    return _filled(Config, values, sources=sources), faults
+
+
+def _declared(place: str, name: str, known: Mapping[str, Field[Any]]) -> Field[Any]:
+    if name in known:
+        return known[name]
+    section = name.rpartition(".")[0]
+    beside = [other for other in known if other.startswith(f"{section}.")] if section else []
+    raise UserError(f"{place}: there is no setting {name}", f"use one of {', '.join(beside or known)}")
 
 
 def _value(place: str, entry: Entry, reader: Reader) -> object:
@@ -191,12 +221,6 @@ def _value(place: str, entry: Entry, reader: Reader) -> object:
     except ValueError as error:
         given = "empty" if entry.value is None else repr(entry.value)
         raise UserError(f"{place}: {entry.name} is {given}", f"give {error}") from None
-
-
-def _refuse_unknown(place: str, name: str, known: Iterable[str]) -> NoReturn:
-    section = name.rpartition(".")[0]
-    beside = [other for other in known if other.startswith(f"{section}.")] if section else []
-    raise UserError(f"{place}: there is no setting {name}", f"use one of {', '.join(beside or known)}")
 
 
 def _filled(kind: type[Any], values: Mapping[str, Any], prefix: str = "", **more: object) -> Any:  # noqa: ANN401

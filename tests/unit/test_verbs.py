@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,19 +13,20 @@ from moorage import config as configuration
 from moorage import facts
 from moorage.cli import main
 from moorage.config import Config, load
+from moorage.verbs import config as verb
 from support.fakes import FakeCommand
 
 
-def called(*words: str) -> None:
+def called(*words: str, code: int = 0) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
-    assert ended.value.code == 0
+    assert ended.value.code == code
 
 
 def test_config_says_where_values_come_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "moorage.yaml"
     file.write_text("scratch:\n  size: 3G\nuplink:\n  allowed: [pasta]\n")
-    called("config", str(file))
+    called("config", "show", str(file))
     lines = capsys.readouterr().out.splitlines()
     assert f"scratch.size: 3G  # {file}:2" in lines
     assert f"uplink.allowed: [pasta]  # {file}:4" in lines
@@ -33,7 +35,7 @@ def test_config_says_where_values_come_from(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_config_prints_what_it_could_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    called("config", str(tmp_path / "missing.yaml"))
+    called("config", "show", str(tmp_path / "missing.yaml"))
     nested: dict[str, object] = {}
     for name, value in yaml.safe_load(capsys.readouterr().out).items():
         if value is not None:
@@ -43,6 +45,44 @@ def test_config_prints_what_it_could_read(tmp_path: Path, capsys: pytest.Capture
             place[last] = value
     (tmp_path / "again.yaml").write_text(yaml.safe_dump(nested))
     assert load(tmp_path / "again.yaml") == Config()
+
+
+def test_config_shows_where_no_word_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "moorage.yaml"
+    file.write_text("nodes: 4\n")
+    monkeypatch.setattr(verb, "PLACE", file)
+    called("config", code=1)
+
+
+def test_config_names_everything_that_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is right is shown all the same."""
+    file = tmp_path / "moorage.yaml"
+    file.write_text("scratch:\n  size: 3G\n  kind: disk\nnodes: 4\npids_max: many\n")
+    called("config", "show", str(file), code=1)
+    said = capsys.readouterr()
+    assert f"scratch.size: 3G  # {file}:2" in said.out.splitlines()
+    assert [line.split(": ")[1:3] for line in said.err.splitlines()] == [
+        [f"{file}:3", "scratch.kind is 'disk'"],
+        [f"{file}:4", "there is no setting nodes"],
+        [f"{file}:5", "pids_max is 'many'"],
+    ]
+
+
+def test_config_of_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "moorage.yaml"
+    file.write_text("scratch: [\n")
+    called("config", "show", str(file), code=1)
+    assert f"{file}:2: this is not YAML" in capsys.readouterr().err
+
+
+def test_config_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "moorage.yaml"
+    file.write_text("scratch:\n  path: /local/moorage\n")
+    called("config", "show", "--json", str(file))
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["scratch.path"] == {"value": "/local/moorage", "source": f"{file}:2"}
+    assert shown["uplink.order"] == {"value": ["pasta", "slirp4netns"], "source": "default"}
+    assert set(shown) == {name for name, _ in Config().values()}
 
 
 def test_net_explain(
