@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,18 +78,31 @@ def shim_checks(around: Surroundings) -> Iterator[Finding]:
         yield Finding("shim", fault.what, fault.remedy)
 
 
+@dataclass(frozen=True)
+class Scene:
+    """A node, as checks look at it; of its images they read every byte only if they are told to."""
+
+    config: Config
+    around: Surroundings
+    facts: Facts
+    node: Node
+    every_byte: bool = False
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing to look at; some show to root alone, and some take more than a moment."""
+
+    name: str
+    look: Callable[[Scene], Iterator[Finding]]
+    for_root: bool = False
+    slow: bool = False
+
+
 def node_checks(config: Config, around: Surroundings, facts: Facts, node: Node | None = None) -> Iterator[Finding]:
     """What keeps every job from starting on this node."""
-    node = node or Node()
-    yield from shim_checks(around)
-    yield from programs.slurm(around.slurm_says)
-    yield from slurmconf.check(around.slurm_conf, around.slurm)
-    yield from _namespace(node)
-    yield from kernel.check(node, os.uname().release, facts)
-    yield from programs.check(around.programs)
-    yield from _policy(node)
-    yield from _uplink(config, around)
-    yield from disk.check(config.scratch)
+    scene = Scene(config, around, facts, node or Node())
+    return (finding for check in EACH_JOB for finding in check.look(scene))
 
 
 def user_checks(job: Job, granted: Mapping[str, list[subids.Range]], node: Node | None = None) -> Iterator[Finding]:
@@ -108,8 +121,9 @@ def user_checks(job: Job, granted: Mapping[str, list[subids.Range]], node: Node 
         yield from subids.check(kind, job, granted[kind.name], node or Node())
 
 
-def _namespace(node: Node) -> Iterator[Finding]:
+def _namespace(scene: Scene) -> Iterator[Finding]:
     """The warden is systemd's child and the job slurmd's: mounts that we make must be there for both."""
+    node = scene.node
     if not node.has("/run/systemd/system"):
         yield Finding("systemd", "this node was not booted with systemd", "boot with it: it runs the warden")
         return
@@ -119,19 +133,34 @@ def _namespace(node: Node) -> Iterator[Finding]:
         yield Finding("systemd", "slurmd runs in a mount namespace of its own", remedy)
 
 
-def _policy(node: Node) -> Iterator[Finding]:
+def _policy(scene: Scene) -> Iterator[Finding]:
     """Podman takes no image without one, and no configuration of a job's own can name another."""
-    if not node.has(POLICY):
+    if not scene.node.has(POLICY):
         yield Finding("podman", f"there is no {POLICY}", "install the package containers-common")
 
 
-def _uplink(config: Config, around: Surroundings) -> Iterator[Finding]:
-    if "podman" not in around.programs:
+def _uplink(scene: Scene) -> Iterator[Finding]:
+    if not programs.podman_does(scene.around.programs):
         return
     try:
-        uplink.choose(around.offer, config.uplink)
+        uplink.choose(scene.around.offer, scene.config.uplink)
     except UserError as error:
         yield Finding("uplink", error.what, error.remedy)
+
+
+# In the order in which jobs are told of the first.
+EACH_JOB: Final = (
+    Check("shim", lambda scene: shim_checks(scene.around)),
+    Check("slurm", lambda scene: programs.slurm(scene.around.slurm_says)),
+    Check("slurm.conf", lambda scene: slurmconf.check(scene.around.slurm_conf, scene.around.slurm)),
+    Check("systemd", _namespace, for_root=True),
+    Check("kernel", lambda scene: kernel.check(scene.node, os.uname().release, scene.facts)),
+    Check("apparmor", lambda scene: kernel.apparmor(scene.node), for_root=True),
+    Check("programs", lambda scene: programs.check(scene.around.programs)),
+    Check("policy", _policy),
+    Check("uplink", _uplink),
+    Check("scratch", lambda scene: disk.check(scene.config.scratch), for_root=True),
+)
 
 
 def _parent() -> Path:

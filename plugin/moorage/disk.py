@@ -18,6 +18,8 @@ from moorage.settings import shown_size
 LOCAL: Final = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})
 WITH_PROJECTS: Final = frozenset({"ext4", "xfs"})
 PROBE: Final = "user.moorage.probe"
+# One state is some KiB.
+LEAST_ROOM: Final = 1 << 20
 
 
 def check(wanted: Scratch) -> Iterator[Finding]:
@@ -34,27 +36,34 @@ def check(wanted: Scratch) -> Iterator[Finding]:
     yield from _room(wanted, os.statvfs(wanted.path))
 
 
-def _place(path: Path) -> Iterator[Finding]:
+def memory(place: Path) -> Iterator[Finding]:
+    """Where root writes down what it makes for jobs; the first of them makes it."""
+    if place.exists():
+        yield from _place(place.resolve(), "state", "the jobs' states")
+    there = next(parent for parent in (place, *place.parents) if parent.exists())
+    space = os.statvfs(there)
+    if space.f_bavail * space.f_frsize < LEAST_ROOM or (space.f_files and not space.f_favail):
+        yield Finding("state", f"the disk of {place} is full", "make room: no job with --k8s starts before", "room")
+
+
+def _place(path: Path, check: str = "scratch", what: str = "scratch.path") -> Iterator[Finding]:
     """It must be out of everybody's reach, or somebody could put something else in its place."""
     for part in (*reversed(path.parents), path):
         try:
             status = part.lstat()
         except OSError:
             remedy = f"install -d -m 700 {path}; a site's hook that mounts it must come later in the alphabet than ours"
-            yield Finding("scratch", f"scratch.path: there is no {part}", remedy)
+            yield Finding(check, f"{what}: there is no {part}", remedy)
             return
         if not stat.S_ISDIR(status.st_mode):
-            yield Finding(
-                "scratch", f"scratch.path: {part} is not a directory", "name the place without symbolic links"
-            )
+            yield Finding(check, f"{what}: {part} is not a directory", "name the place without symbolic links")
             return
         if status.st_uid != 0 or (status.st_mode & 0o022 and not (status.st_mode & stat.S_ISVTX and part != path)):
-            yield Finding(
-                "scratch", f"scratch.path: others than root can change {part}", f"chown root {part}; chmod go-w {part}"
-            )
+            remedy = f"chown root {part}; chmod go-w {part}"
+            yield Finding(check, f"{what}: others than root can change {part}", remedy)
             return
     if stat.S_IMODE(path.lstat().st_mode) & 0o077:
-        yield Finding("scratch", f"scratch.path: others than root can enter {path}", f"chmod 700 {path}")
+        yield Finding(check, f"{what}: others than root can enter {path}", f"chmod 700 {path}")
 
 
 def _kind(wanted: Scratch) -> Iterator[Finding]:
@@ -88,8 +97,9 @@ def _room(wanted: Scratch, there: os.statvfs_result) -> Iterator[Finding]:
     if free < wanted.size:
         what = f"{free >> 20} MiB are free on {wanted.path} and a job's scratch is {shown_size(wanted.size)}"
         yield Finding("scratch", what, "make room, or make scratch.size smaller", "room")
-    needed = 1 if wanted.kind == "loop" else inodes(wanted.size)
+    loop = wanted.kind == "loop"
+    needed = 1 if loop else inodes(wanted.size)
     # btrfs counts none.
     if there.f_files and there.f_favail < needed:
         what = f"{there.f_favail} inodes are free on {wanted.path} and a job's scratch needs {needed}"
-        yield Finding("scratch", what, "make room, or set scratch.kind to loop", "room")
+        yield Finding("scratch", what, "make room" if loop else "make room, or set scratch.kind to loop", "room")

@@ -52,12 +52,12 @@ def _stamp(path: Path) -> Iterator[int | str]:
 
 
 @contextmanager
-def remembered(path: Path | None = None) -> Iterator[Facts]:
-    """The facts of this boot, kept for the next job if any were added; nothing is kept where we are not root."""
+def remembered(path: Path | None = None, *, anew: bool = False) -> Iterator[Facts]:
+    """The facts of this boot, or none yet, kept for the next job if any were added; where we are not root they go."""
     path = path or PLACE
     # Another release of ours may understand a fact differently.
     valid = f"{BOOT_ID.read_text().strip()} {__version__}"
-    facts = Facts(_read(path, valid))
+    facts = Facts({} if anew else _read(path, valid))
     try:
         yield facts
     finally:

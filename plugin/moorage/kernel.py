@@ -42,7 +42,6 @@ def check(node: Node, release: str, facts: Facts) -> Iterator[Finding]:
     yield from _modules(node, release, facts)
     yield from _devices(node)
     yield from _sysctls(node)
-    yield from _apparmor(node)
 
 
 def _age(release: str) -> Iterator[Finding]:
@@ -113,7 +112,7 @@ def _sysctls(node: Node) -> Iterator[Finding]:
         yield Finding("sysctl", "kernel.unprivileged_userns_clone is 0", remedy)
 
 
-def _apparmor(node: Node) -> Iterator[Finding]:
+def apparmor(node: Node) -> Iterator[Finding]:
     """Ubuntu 24.04 lets no program make user namespaces unless a profile of its own allows it."""
     restricted = node.number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
     profiles = {line.split(" ")[0] for line in node.text("/sys/kernel/security/apparmor/profiles").splitlines()}

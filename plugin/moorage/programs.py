@@ -113,6 +113,11 @@ def check(there: Mapping[str, Program]) -> Iterator[Finding]:
         yield Finding("python", f"Python is {sys.version.split()[0]}", f"give Moorage {shown(OLDEST_PYTHON)} or newer")
 
 
+def podman_does(there: Mapping[str, Program]) -> bool:
+    """Where it does not, nothing can be said of what depends on it."""
+    return not list(_podman(there))
+
+
 def slurm(said: str) -> Iterator[Finding]:
     """Whether the Slurm that says this of itself is new enough."""
     if number(said) and number(said) < OLDEST_SLURM:

@@ -12,6 +12,8 @@ from typing import Final
 from moorage.finding import Finding
 
 PLACE: Final = Path("/etc/slurm/slurm.conf")
+# Where slurmd keeps what a configless slurmctld gives it.
+CONFIGLESS: Final = Path("/run/slurm/conf/slurm.conf")
 DEEPEST_INCLUDE: Final = 8
 MOST_BYTES: Final = 16 << 20
 # What must be among the values, and what Slurm takes where there is none (since 22.05).
@@ -21,8 +23,10 @@ WANTED: Final = {
 }
 NAME: Final = "moorage"
 HOOK: Final = f"50-{NAME}"
+EXPLAINED: Final = "docs/configuration.md"
+LIMITS: Final = frozenset({"prologtimeout", "epilogtimeout", "prologepilogtimeout"})
 # What is looked for; with the thousands of nodes and partitions of a large site the rest is long.
-KEYS: Final = frozenset({"epilog", "plugstackconfig", "proctracktype", "prolog", "taskplugin"})
+KEYS: Final = frozenset({"epilog", "plugstackconfig", "proctracktype", "prolog", "taskplugin"}) | LIMITS
 
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$")
 _INCLUDE: Final = re.compile(r"^\s*include\s+(\S+)\s*$", re.IGNORECASE)
@@ -31,8 +35,10 @@ Settings = Mapping[str, list[str]]
 
 def place(environ: Mapping[str, str]) -> Path:
     """slurmd tells its hooks where it has read its own; without a file server it keeps a copy."""
-    named = Path(environ.get("SLURM_CONF") or PLACE)
-    return named if named.is_absolute() else PLACE
+    named = Path(environ.get("SLURM_CONF", ""))
+    if named.is_absolute():
+        return named
+    return PLACE if PLACE.exists() or not CONFIGLESS.exists() else CONFIGLESS
 
 
 def read(path: Path) -> Settings:
@@ -59,15 +65,30 @@ def check(path: Path, settings: Settings) -> Iterator[Finding]:
         value = settings.get(name.lower(), [unless_set])[-1]
         if wanted not in value.replace(" ", "").split(","):
             yield Finding("slurm", f"{path} has {name}={value}", f"let {wanted} be in it, and restart slurmd")
-    yield from _epilog(path, settings.get("epilog", []))
+    yield from _hook("Epilog", path, settings.get("epilog", []), "nothing would be removed otherwise")
 
 
-def _epilog(conf: Path, patterns: Iterable[str]) -> Iterator[Finding]:
+def prolog(path: Path, settings: Settings) -> Iterator[Finding]:
+    """Whether a Prolog of ours would run; where one does, nobody has to ask."""
+    if settings:
+        yield from _hook("Prolog", path, settings.get("prolog", []), "jobs would find nothing prepared")
+
+
+def limits(path: Path, settings: Settings, taken: Mapping[str, float]) -> Iterator[Finding]:
+    """Whether slurmd gives its hooks the seconds that ours may take: it kills them, and drains the node, otherwise."""
+    for hook, seconds in taken.items():
+        names = (f"{hook}Timeout", "PrologEpilogTimeout")
+        set_to = next(((name, settings[name.lower()][-1]) for name in names if name.lower() in settings), None)
+        if set_to and set_to[1].isdecimal() and int(set_to[1]) <= seconds:
+            cause = f"{path} has {'='.join(set_to)}, and our {hook} may take {seconds:g} s"
+            yield Finding("slurm", cause, f"make it more, or the limits in moorage.yaml less ({EXPLAINED})")
+
+
+def _hook(kind: str, conf: Path, patterns: Iterable[str], otherwise: str) -> Iterator[Finding]:
     hooks = [hook for pattern in patterns for hook in _ours(conf.parent / pattern)]
     if not hooks:
-        cause = f"no Epilog= of {conf} runs {HOOK}"
-        remedy = f"add the line Epilog={conf.parent}/epilog.d/*: nothing would be removed otherwise"
-        yield Finding("slurm", cause, remedy)
+        cause = f"no {kind}= of {conf} runs {HOOK}"
+        yield Finding("slurm", cause, f"add the line {kind}={conf.parent}/{kind.lower()}.d/*: {otherwise}")
     elif not any(os.access(hook, os.X_OK) for hook in hooks):
         yield Finding("slurm", f"{hooks[0]} cannot be executed", f"chmod 755 {hooks[0]}")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import grp
 import pwd
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final, Self
 
 from moorage.command import run
@@ -18,6 +20,8 @@ ENOUGH: Final = 65536
 # Directories of users begin at a round number.
 ROUND: Final = 10000
 MOST_PROBES: Final = 64
+# Of one mistake in a file that a program has written there may be thousands.
+MOST_TOLD: Final = 10
 LIMIT: Final = 30.0
 LOCAL_SOURCES: Final = frozenset({"altfiles", "compat", "files", "systemd"})
 
@@ -100,6 +104,45 @@ def _conflicts(kind: Kind, job: Job, one: Range, node: Node) -> Iterator[str]:
             with suppress(KeyError):
                 kind.look_up(number)
                 yield f"contain {number}, which is a real {kind.name}"
+
+
+def whole(kind: Kind, node: Node) -> Iterator[Finding]:
+    """What is wrong with the node's own file, whoever's ranges these are."""
+    real = sorted(_listed(node.text(f"/etc/{kind.known}")))
+    ranges = sorted(_granted(node.text(kind.file)), key=lambda given: given[1].start)
+    causes = chain(_meetings(kind, ranges), _contents(kind, ranges, real))
+    for cause in islice(causes, MOST_TOLD):
+        yield Finding(f"sub{kind.name}", f"{kind.file}: {cause}", "move one of them to where nobody's are")
+
+
+def _meetings(kind: Kind, ranges: Sequence[tuple[str, Range]]) -> Iterator[str]:
+    """`ranges` are in the order of their starts: it is enough to remember the one that reaches furthest."""
+    furthest: tuple[str, Range] | None = None
+    for owner, one in ranges:
+        if furthest and one.meets(furthest[1]) and not _same(owner, furthest[0]):
+            yield f"the {kind.name}s {one} of {owner} meet {furthest[1]} of {furthest[0]}"
+        if furthest is None or one.end > furthest[1].end:
+            furthest = owner, one
+
+
+def _contents(kind: Kind, ranges: Sequence[tuple[str, Range]], real: Sequence[int]) -> Iterator[str]:
+    for owner, one in ranges:
+        at = bisect_left(real, one.start)
+        if at < len(real) and real[at] in one:
+            yield f"the {kind.name}s {one} of {owner} contain {real[at]}, which is a real {kind.name}"
+
+
+def _same(one: str, other: str) -> bool:
+    """A user can be called by his name or by his number."""
+    return one == other or _number(one) == _number(other)
+
+
+def _number(owner: str) -> int | str:
+    if owner.isdecimal():
+        return int(owner)
+    with suppress(KeyError):
+        return pwd.getpwnam(owner).pw_uid
+    return owner
 
 
 def probes(one: Range) -> list[int]:

@@ -22,12 +22,22 @@ EACH: Final = 60.0
 
 @dataclass(frozen=True)
 class Found:
-    """A job that has a state on this node, and what became of it, or would."""
+    """A job that has a state on this node, and what became of it, or would.
+
+    `why` is said of one that nobody answers for.
+    """
 
     job: int
     verdict: str
     touched: bool = False
     left: tuple[Leftover, ...] = ()
+    why: str = ""
+    unknown: bool = False
+
+    @property
+    def to_do(self) -> bool:
+        """Whether a sweep would clear something up, or has not been able to clear up all."""
+        return bool(self.left) or (bool(self.why) and not self.touched)
 
     def __str__(self) -> str:
         return "; ".join([f"job {self.job} {self.verdict}", *map(str, self.left)])
@@ -48,7 +58,7 @@ def _looked_at(job: int, held: Lock, deadline: Deadline, act: bool) -> Found:
     try:
         known = state.load(job)
     except MoorageError as error:
-        return Found(job, f"is left alone: {error}")
+        return Found(job, f"is left alone: {error}", unknown=True)
     if known is None:
         held.remove()
         return Found(job, "has just gone")
@@ -56,9 +66,9 @@ def _looked_at(job: int, held: Lock, deadline: Deadline, act: bool) -> Found:
         return Found(job, "is in use")
     why = "its processes are gone" if known.this_boot else "the node has booted since"
     if not act:
-        return Found(job, f"would be removed: {why}")
+        return Found(job, f"would be removed: {why}", why=why)
     left = tuple(clear_held(job, held, deadline))
-    return Found(job, f"was removed as far as it could be: {why}" if left else f"was removed: {why}", True, left)
+    return Found(job, f"was removed as far as it could be: {why}" if left else f"was removed: {why}", True, left, why)
 
 
 def main(words: Sequence[str]) -> int:

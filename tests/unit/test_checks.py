@@ -88,7 +88,7 @@ def found_by_node_checks(around: Surroundings, node: Node) -> dict[str, list[Fin
 def test_every_part_has_its_say(tmp_path: Path) -> None:
     """A node on which nothing is right is told so in all respects, the shim first."""
     (tmp_path / "proc" / "self" / "ns").mkdir(parents=True)
-    found = found_by_node_checks(surroundings(tmp_path, podman="podman version 4.3.1"), Node(tmp_path))
+    found = found_by_node_checks(surroundings(tmp_path, podman="podman version 5.4.2"), Node(tmp_path))
     assert next(iter(found)) == "shim"
     assert set(found) >= {"shim", "slurm", "systemd", "cgroup", "modules", "devices", "podman", "programs", "runtime"}
     assert set(found) >= {"uplink", "scratch"}

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
-from collections.abc import Sequence
+import pwd
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
+from moorage import examination
 from moorage.cli import main
+from moorage.examination import Report
 from moorage.finding import Finding
 from moorage.verbs import doctor
 
-FOUND = [
-    Finding("sysctl", "kernel.keys.maxkeys is 200", "install config/sysctl.d"),
-    Finding("podman", "Podman is not installed", "install podman 4.9 or newer"),
-]
+SYSCTL = Finding("sysctl", "kernel.keys.maxkeys is 200", "install config/sysctl.d")
+PODMAN = Finding("podman", "Podman is not installed", "install podman 4.9 or newer")
+ROOM = Finding("scratch", "1 MiB are free", "make room", "room")
+ADVICE = Finding("store", "jobs copy", "move it", "advice")
+NOBODY = pwd.getpwuid(65534).pw_name
+
+Give = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
+def give(monkeypatch: pytest.MonkeyPatch) -> Give:
+    """Has the examination end in this report; returns how it is asked for."""
+
+    def given(*findings: Finding, left_out: Sequence[str] = ()) -> list[dict[str, Any]]:
+        asked: list[dict[str, Any]] = []
+
+        def examine(_: object, **how: object) -> Report:
+            asked.append(how)
+            return Report(list(findings), list(left_out))
+
+        monkeypatch.setattr(examination, "examine", examine)
+        return asked
+
+    return given
+
+
+@pytest.fixture(autouse=True)
 def root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
@@ -30,42 +56,107 @@ def called(*words: str) -> int:
     return ended.value.code
 
 
-@pytest.mark.usefixtures("root")
 @pytest.mark.parametrize(
     ("found", "code", "said"),
     [
-        ([], 0, "nothing is wrong\n"),
+        ([], 0, ["nothing is wrong"]),
         (
-            FOUND,
+            [SYSCTL, PODMAN],
             1,
-            "sysctl: kernel.keys.maxkeys is 200: install config/sysctl.d\n"
-            "podman: Podman is not installed: install podman 4.9 or newer\n",
+            [
+                "sysctl: kernel.keys.maxkeys is 200: install config/sysctl.d",
+                "podman: Podman is not installed: install podman 4.9 or newer",
+            ],
+        ),
+        ([ADVICE], 0, ["nothing is wrong", "store: advice: jobs copy: move it"]),
+        (
+            [ADVICE, PODMAN],
+            1,
+            ["podman: Podman is not installed: install podman 4.9 or newer", "store: advice: jobs copy: move it"],
+        ),
+        ([ROOM, ADVICE], 3, ["scratch: 1 MiB are free: make room", "store: advice: jobs copy: move it"]),
+        (
+            [ROOM, PODMAN],
+            1,
+            ["scratch: 1 MiB are free: make room", "podman: Podman is not installed: install podman 4.9 or newer"],
         ),
     ],
 )
-def test_a_line_for_each_fault(
-    found: Sequence[Finding], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_line_for_each_finding(
+    found: Sequence[Finding], code: int, said: list[str], give: Give, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "node_findings", lambda: iter(found))
+    give(*found)
     assert called() == code
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out.splitlines() == said
 
 
-@pytest.mark.usefixtures("root")
-def test_json_has_all_of_a_finding(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(doctor, "node_findings", lambda: iter(FOUND))
+def test_json_has_all_of_a_finding(give: Give, capsys: pytest.CaptureFixture[str]) -> None:
+    give(SYSCTL, ADVICE, left_out=["store"])
     assert called("--json") == 1
-    assert [Finding(**one) for one in json.loads(capsys.readouterr().out)] == FOUND
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {
+        "node": socket.gethostname(),
+        "findings": [dataclasses.asdict(SYSCTL), dataclasses.asdict(ADVICE)],
+        "not_looked_at": ["store"],
+    }
+    assert said.err == ""
 
 
-@pytest.mark.usefixtures("root")
-def test_an_unknown_user(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(doctor, "node_findings", lambda: iter(()))
+def test_what_was_left_out_is_named(give: Give, capsys: pytest.CaptureFixture[str]) -> None:
+    give(left_out=["scratch", "store"])
+    assert called() == 0
+    assert capsys.readouterr().err == "not looked at, because only root may: scratch, store\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [
+        ((), {"quick": False, "every_byte": False}),
+        (("--quick",), {"quick": True, "every_byte": False}),
+        (("--images",), {"quick": False, "every_byte": True}),
+    ],
+)
+def test_how_deep_it_looks(words: Sequence[str], how: dict[str, bool], give: Give) -> None:
+    asked = give()
+    assert called(*words) == 0
+    assert asked == [how]
+
+
+def test_it_is_quick_or_reads_all(give: Give) -> None:
+    asked = give()
+    assert called("--quick", "--images") == 2
+    assert asked == []
+
+
+def test_an_unknown_user(give: Give, capsys: pytest.CaptureFixture[str]) -> None:
+    give()
     assert called("--user", "no-such-user") == 1
     assert "there is no user 'no-such-user' on this node: name another one" in capsys.readouterr().err
 
 
-def test_only_root_sees_all(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert called() == 1
-    assert "run it with sudo" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("words", "euid", "users"),
+    [
+        ((), 0, []),
+        ((), 65534, [NOBODY]),
+        (("--quick",), 65534, []),
+        (("--user", "alice", "--user", "bob"), 0, ["alice", "bob"]),
+        (("--user", "alice"), 65534, ["alice"]),
+        ((), 54321, []),
+    ],
+)
+def test_whose_accounts_are_looked_at(
+    words: Sequence[str], euid: int, users: list[str], give: Give, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user without root wonders about himself, if he has an account here."""
+    monkeypatch.setattr(os, "geteuid", lambda: euid)
+    looked_at: list[str] = []
+
+    def user_findings(user: str) -> list[Finding]:
+        looked_at.append(user)
+        return []
+
+    monkeypatch.setattr(doctor, "user_findings", user_findings)
+    give(PODMAN)
+    assert called(*words) == 1
+    assert looked_at == users

@@ -10,41 +10,23 @@ import pytest
 from moorage import kernel
 from moorage.facts import Facts
 from moorage.node import Node
+from support import site
+from support.site import RELEASE, SCOPE, kernel_files, open_devices
 
 ROOT = Path(__file__).parents[2]
-RELEASE = "6.12.48+deb13-cloud-amd64"
-SCOPE = "sys/fs/cgroup/system.slice/slurmstepd.scope"
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     """A node on which everything is right."""
     root = tmp_path / "node"
-    files = {
-        "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
-        f"{SCOPE}/cgroup.controllers": "cpuset cpu io memory pids\n",
-        "proc/filesystems": "nodev\tsysfs\nnodev\toverlay\n\text4\n",
-        "proc/modules": "overlay 200704 0 - Live 0x0000000000000000\n",
-        f"lib/modules/{RELEASE}/modules.builtin": "kernel/net/bridge/bridge.ko\n",
-        f"lib/modules/{RELEASE}/modules.dep": "kernel/fs/fuse/fuse.ko.xz:\nkernel/net/netfilter/nf_tables.ko: a.ko\n",
-        "sys/module/overlay/refcnt": "0\n",
-        "sys/module/tun/refcnt": "0\n",
-        "sys/module/veth/refcnt": "0\n",
-        "dev/fuse": "",
-        "dev/net/tun": "",
-        "sys/kernel/security/apparmor/profiles": "podman (unconfined)\nlsb_release (enforce)\n",
-        **{f"proc/sys/{name}": f"{least}\n" for name, least in (kernel.NAMESPACES | kernel.LIMITS).items()},
-    }
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    for name in kernel.DEVICES:
-        (root / name[1:]).chmod(0o666)
+    site.write(root, kernel_files())
+    open_devices(root)
     return Node(root)
 
 
 def found(node: Node, release: str = RELEASE) -> list[str]:
-    return [str(finding) for finding in kernel.check(node, release, Facts())]
+    return [str(finding) for finding in (*kernel.check(node, release, Facts()), *kernel.apparmor(node))]
 
 
 def test_a_good_node(node: Node) -> None:

@@ -140,6 +140,51 @@ def test_its_place(environ: dict[str, str], path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "copy", "chosen"),
+    [(True, True, "own"), (True, False, "own"), (False, True, "copy"), (False, False, "own")],
+)
+def test_its_place_where_nobody_says_it(
+    tmp_path: Path, own: bool, copy: bool, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without one of its own has the copy of what slurmctld gave it."""
+    for name, there, constant in (("own", own, "PLACE"), ("copy", copy, "CONFIGLESS")):
+        monkeypatch.setattr(slurmconf, constant, tmp_path / name)
+        if there:
+            (tmp_path / name).touch()
+    assert place({}) == tmp_path / chosen
+
+
+def test_a_prolog_is_looked_for_like_an_epilog(here: Path) -> None:
+    file = written(here, GOOD)
+    (line,) = map(str, slurmconf.prolog(file, read(file)))
+    assert "no Prolog= of" in line
+    assert list(slurmconf.prolog(file, {})) == []
+    file = written(here, GOOD.replace("/etc/slurm/prolog.d/*", "{here}/epilog.d/*"))
+    assert list(slurmconf.prolog(file, read(file))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "causes"),
+    [
+        ("", []),
+        ("PrologEpilogTimeout=61", []),
+        ("PrologEpilogTimeout=60", ["PrologEpilogTimeout=60, and our Prolog may take 60 s"]),
+        ("PrologEpilogTimeout=10\nPrologTimeout=90\nEpilogTimeout=90", []),
+        ("PrologEpilogTimeout=90\nEpilogTimeout=10", ["EpilogTimeout=10, and our Epilog may take 30 s"]),
+        (
+            "prologepilogtimeout=5",
+            ["PrologEpilogTimeout=5, and our Prolog may take 60 s", "PrologEpilogTimeout=5, and our Epilog may take 30 s"],
+        ),
+        ("PrologTimeout=INFINITE", []),
+    ],
+)
+def test_hooks_need_their_time(here: Path, text: str, causes: list[str]) -> None:
+    file = written(here, f"{text}\n")
+    found = slurmconf.limits(file, read(file), {"Prolog": 60, "Epilog": 30})
+    assert [finding.cause for finding in found] == [f"{file} has {cause}" for cause in causes]
+
+
+@pytest.mark.parametrize(
     ("text", "path"),
     [
         ("", "plugstack.conf"),

@@ -146,3 +146,35 @@ def test_getsubids_is_asked_for_both(fake_command: Callable[..., FakeCommand]) -
 def test_getsubids_fails_where_there_are_none(fake_command: Callable[..., FakeCommand]) -> None:
     fake_command("getsubids", stderr="Error fetching ranges\n", code=1)
     assert subids.granted("dave") == {"uid": [], "gid": []}
+
+
+@pytest.mark.parametrize(
+    ("ranges", "causes"),
+    [
+        ("", []),
+        ("# nobody\nbroken\nalice:x:1\n", []),
+        ("alice:100000:65536\nbob:165536:65536\n", []),
+        ("alice:100000:65536\nalice:120000:10\n", []),
+        ("root:100000:65536\n0:120000:10\n", []),
+        (
+            "bob:165535:65536\nalice:100000:65536\n",
+            ["the uids 165535-231070 of bob meet 100000-165535 of alice"],
+        ),
+        (
+            "alice:100000:65536\nalice:110000:10\nbob:120000:10\n",
+            ["the uids 120000-120009 of bob meet 100000-165535 of alice"],
+        ),
+        ("alice:1000:65536\n", ["the uids 1000-66535 of alice contain 1001, which is a real uid"]),
+        ("alice:65535:65536\n", []),
+        ("alice:65534:1\n", ["the uids 65534-65534 of alice contain 65534, which is a real uid"]),
+    ],
+)
+def test_the_whole_file(node: Node, ranges: str, causes: list[str]) -> None:
+    findings = list(subids.whole(UIDS, changed(node, {"etc/subuid": ranges})))
+    assert [finding.cause for finding in findings] == [f"/etc/subuid: {cause}" for cause in causes]
+    assert {finding.fault for finding in findings} <= {"node"}
+
+
+def test_of_a_thousand_mistakes_some_are_told(node: Node) -> None:
+    changed(node, {"etc/subuid": "".join(f"user{number}:100000:65536\n" for number in range(1000))})
+    assert len(list(subids.whole(UIDS, node))) == subids.MOST_TOLD

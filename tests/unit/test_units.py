@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 
-from moorage import systemd, trash
+from moorage import systemd, trash, units
 from moorage.cli import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -26,8 +27,20 @@ def settings(unit: Path) -> list[tuple[str, str]]:
 
 
 def test_the_names_are_those_that_the_code_uses() -> None:
-    assert {unit.name for unit in UNITS} >= {"moorage-sweep.service", trash.UNIT, WARDEN.name}
+    assert {unit.name for unit in (ROOT / "config").glob("moorage-*")} == set(units.STARTED_BY)
+    assert {unit.name for unit in UNITS} >= {units.SWEEP, trash.UNIT, WARDEN.name}
     assert systemd.warden_unit(17).replace("17", "") == WARDEN.name
+
+
+@pytest.mark.parametrize(("name", "target"), units.STARTED_BY.items())
+def test_each_is_enabled_where_the_check_looks_for_it(name: str, target: str) -> None:
+    assert dict(settings(ROOT / "config" / name)).get("WantedBy", "") == target
+
+
+def test_what_is_installed_and_started_is_what_there_is() -> None:
+    role = yaml.safe_load((ROOT / "ansible/roles/moorage/vars/main.yml").read_text())
+    assert set(role["moorage_units"]) == set(units.STARTED_BY)
+    assert set(role["moorage_units_at_boot"]) == {name for name, target in units.STARTED_BY.items() if target}
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: str(unit.name))

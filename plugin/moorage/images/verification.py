@@ -12,6 +12,20 @@ from moorage.images import layers, opaque, recipe
 from moorage.images.catalog import Image
 from moorage.images.layers import Layer
 
+# Tells what is wrong with an image of the store in this directory.
+Verify = Callable[[Path, Image], Iterator[str]]
+
+
+def outline(graph: Path, image: Image) -> Iterator[str]:
+    """What is wrong with an image as far as it shows without reading its files."""
+    try:
+        chain = layers.chain(graph, image.id)
+        yield from _description(graph, image, chain)
+    except (OSError, MoorageError) as error:
+        yield str(error)
+        return
+    yield from (f"layer {layer.id[:12]} has lost its files" for layer in chain if not layer.files.is_dir())
+
 
 def verify(graph: Path, image: Image, told: Callable[[int], None] | None = None) -> Iterator[str]:
     """What is wrong with an image: every byte of it is read, and compared with its digest."""

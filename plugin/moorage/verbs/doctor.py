@@ -1,55 +1,74 @@
-"""moorage doctor: what a Prolog would find wrong on this node, found before a job does."""
+"""moorage doctor: what a Prolog would find wrong on this node, and more, found before a job does."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import pwd
+import socket
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Final
 
-from moorage import checks, config, subids
-from moorage.config import Config
+from moorage import checks, examination, subids
 from moorage.errors import FAILED, UserError
-from moorage.facts import remembered
+from moorage.examination import Report
 from moorage.finding import Finding
 from moorage.job import Job
+
+ONLY_ROOM: Final = 3
+ABOUT: Final = """\
+Look for all that would keep jobs with --k8s from starting on this node, or would go wrong later: one line for each
+fault, with its remedy. Ends with 1 if there is any, or with 3 if all that is wanting is room on a disk, which users
+can fill; advice is no fault.
+
+As an ordinary user it looks at what a user may see, and at his own account; as root, at everything.
+"""
 
 
 def main(words: Sequence[str]) -> int:
     arguments = parser().parse_args(words)
-    if os.geteuid() != 0:
-        raise UserError("some of a node's faults show to root only", "run it with sudo")
-    found = [*node_findings(), *(finding for user in arguments.user for finding in user_findings(user))]
-    if arguments.json:
-        print(json.dumps([dataclasses.asdict(finding) for finding in found]))
-    else:
-        print("\n".join(f"{finding.check}: {finding}" for finding in found) or "nothing is wrong")
-    return FAILED if found else 0
+    report = examination.examine(os.environ, quick=arguments.quick, every_byte=arguments.images)
+    for user in _users(arguments):
+        report.add(*user_findings(user))
+    print(as_json(report) if arguments.json else as_lines(report))
+    if report.left_out and not arguments.json:
+        print(f"not looked at, because only root may: {', '.join(report.left_out)}", file=sys.stderr)
+    return exit_code(report)
+
+
+def exit_code(report: Report) -> int:
+    """A health check that drains nodes must be able to leave alone what a user has filled."""
+    kinds = {finding.fault for finding in report.faults}
+    return ONLY_ROOM if kinds == {"room"} else FAILED if kinds else 0
 
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="moorage doctor",
-        description="Look for all that would keep jobs with --k8s from starting on this node: one line for each fault,"
-        " with its remedy. Ends with 1 if there is any.",
+        prog="moorage doctor", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--user", action="append", default=[], help="look at this user, too; may be given again")
-    parser.add_argument("--json", action="store_true", help="print a list of {check, cause, remedy, fault}")
+    parser.add_argument("--json", action="store_true", help="print {node, findings: [...], not_looked_at: [...]}")
+    depth = parser.add_mutually_exclusive_group()
+    depth.add_argument(
+        "--quick", action="store_true", help="start no programs whose version is known: for a health check"
+    )
+    depth.add_argument("--images", action="store_true", help="read every byte of the node's images, too")
     return parser
 
 
-def node_findings() -> Iterator[Finding]:
-    """The same checks that the Prolog makes before each job."""
-    settings = Config()
-    try:
-        settings = config.load()
-    except UserError as error:
-        yield Finding("configuration", error.what, error.remedy)
-    with remembered() as facts:
-        around = checks.look_around(settings, facts, os.environ)
-        yield from checks.node_checks(settings, around, facts)
+def as_lines(report: Report) -> str:
+    """Faults come first: who wants one line takes the first."""
+    faults = [f"{fault.check}: {fault}" for fault in report.faults] or ["nothing is wrong"]
+    return "\n".join([*faults, *(f"{one.check}: advice: {one}" for one in report.findings if one.fault == "advice")])
+
+
+def as_json(report: Report) -> str:
+    found = [asdict(finding) for finding in report.findings]
+    return json.dumps({"node": socket.gethostname(), "findings": found, "not_looked_at": report.left_out})
 
 
 def user_findings(name: str) -> Iterator[Finding]:
@@ -59,3 +78,12 @@ def user_findings(name: str) -> Iterator[Finding]:
         raise UserError(f"there is no user {name!r} on this node", "name another one") from None
     nobodys = Job(id=0, restart=0, uid=entry.pw_uid, gid=entry.pw_gid, user=name, node="", names=frozenset())
     yield from checks.user_checks(nobodys, subids.granted(name))
+
+
+def _users(arguments: argparse.Namespace) -> list[str]:
+    """Those that were named; an ordinary user wonders about himself."""
+    named: list[str] = arguments.user
+    if not named and not arguments.quick and os.geteuid() != 0:
+        with suppress(KeyError):
+            return [pwd.getpwuid(os.geteuid()).pw_name]
+    return named

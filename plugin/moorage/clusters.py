@@ -1,0 +1,51 @@
+"""What this node needs besides for clusters, where the site has settled on a node image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from moorage import kind, programs
+from moorage.config import Config
+from moorage.errors import UserError
+from moorage.facts import Facts
+from moorage.finding import Finding
+from moorage.images import health
+from moorage.images.store import Store
+
+CHECK: Final = "kubernetes"
+# Its configuration and messages are read as from then on.
+OLDEST_KIND: Final = (0, 33)
+
+
+def check(wanted: str, named: Path | None, facts: Facts) -> Iterator[Finding]:
+    """What shows to everybody: the image's name, and the program kind, which the site may have named."""
+    try:
+        kind.version(wanted)
+    except UserError as error:
+        yield Finding(CHECK, error.what, error.remedy)
+    yield from _kind(named, facts)
+
+
+def image(wanted: str, config: Config) -> Iterator[Finding]:
+    """Whether the node image is there; only root may look."""
+    archive = config.kubernetes.archive
+    if health.holds(Store.configured(config.store), wanted):
+        return
+    if archive is None:
+        yield Finding(CHECK, f"the store has no image {wanted}", "moorage image add, then moorage image prepare")
+    elif not archive.is_file():
+        cause = f"kubernetes.archive: there is no {archive}"
+        yield Finding(CHECK, cause, f"put it there, or add {wanted} to the store")
+
+
+def _kind(named: Path | None, facts: Facts) -> Iterator[Finding]:
+    program = programs.find(named.name, named.parent) if named else programs.find("kind")
+    if program is None or (named and program != named):
+        yield Finding(CHECK, f"there is no program {named or 'kind'}", "install it, or name it in kubernetes.kind")
+        return
+    said = programs.version(program, facts)
+    if programs.number(said) < OLDEST_KIND:
+        cause = f"{program} is {said or 'mute when asked for its version'}"
+        yield Finding(CHECK, cause, f"install kind {programs.shown(OLDEST_KIND)} or newer")

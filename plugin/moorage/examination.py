@@ -1,0 +1,143 @@
+"""A node examined from top to bottom: all that a Prolog looks at, and that for which no job should have to wait."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from moorage import clock, config, disk, job, kernel, slurmconf, subids, units
+from moorage.checks import EACH_JOB, Check, Scene, look_around
+from moorage.config import Config
+from moorage.errors import MoorageError, UserError
+from moorage.facts import Facts, remembered
+from moorage.finding import Finding
+from moorage.node import Node
+
+SLURMD: Final = "*.slice/slurmd.service/cgroup.procs"
+
+
+@dataclass
+class Report:
+    """What was found, and what was not looked at because only root may."""
+
+    findings: list[Finding] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.fault != "advice"]
+
+    def add(self, *findings: Finding) -> None:
+        self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def _own_mounts(scene: Scene) -> Iterator[Finding]:
+    """The same as each Prolog finds of itself, which is slurmd's child; we are somebody's at a terminal."""
+    node = scene.node
+    for listed in node.path(kernel.CGROUPS).glob(SLURMD):
+        for pid in listed.read_text().split():
+            with suppress(FileNotFoundError):
+                theirs, first = (node.path(f"/proc/{process}/ns/mnt").readlink() for process in (pid, "1"))
+                if theirs != first:
+                    remedy = "take PrivateTmp=, ProtectSystem= and the like out of slurmd.service"
+                    yield Finding("systemd", "slurmd runs in a mount namespace of its own", remedy)
+                    return
+
+
+def _limits(scene: Scene) -> Iterator[Finding]:
+    settings = scene.config
+    seconds = {"Prolog": settings.wait.lock + settings.wait.warden, "Epilog": settings.epilog_limit}
+    return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, seconds)
+
+
+def _subids(scene: Scene) -> Iterator[Finding]:
+    return (finding for kind in (subids.UIDS, subids.GIDS) for finding in subids.whole(kind, scene.node))
+
+
+# What the rest needs is imported where there is something to look at: a health check comes again and again.
+
+
+def _clusters(scene: Scene) -> Iterator[Finding]:
+    if image := scene.config.kubernetes.image:
+        from moorage import clusters
+
+        yield from clusters.check(image, scene.config.kubernetes.kind, scene.facts)
+
+
+def _node_image(scene: Scene) -> Iterator[Finding]:
+    if image := scene.config.kubernetes.image:
+        from moorage import clusters
+
+        yield from clusters.image(image, scene.config)
+
+
+def _store(scene: Scene) -> Iterator[Finding]:
+    if scene.config.store.path.exists():
+        from moorage.images import health
+
+        yield from health.check(scene.config.store, every_byte=scene.every_byte)
+
+
+def _leftovers(scene: Scene) -> Iterator[Finding]:
+    from moorage import leftovers
+
+    yield from leftovers.check(scene.config.scratch.path)
+
+
+# What costs too much for each job, or concerns what none of them meets.
+MORE: Final = (
+    Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
+    Check("time limits", _limits),
+    Check("slurmd", _own_mounts, for_root=True),
+    Check("subids", _subids),
+    Check("units", lambda scene: units.check(scene.node)),
+    Check("states of units", lambda scene: units.states(), slow=True),
+    Check("clock", lambda scene: clock.check(scene.node)),
+    Check("state", lambda scene: disk.memory(job.STATE), for_root=True),
+    Check("kubernetes", _clusters),
+    Check("node image", _node_image, for_root=True),
+    Check("store", _store, for_root=True),
+    Check("leftovers", _leftovers, for_root=True),
+)
+
+
+def examine(
+    environ: Mapping[str, str], *, quick: bool = False, every_byte: bool = False, node: Node | None = None
+) -> Report:
+    """Quickly: with the versions of programs that are remembered, and without what takes more than a moment."""
+    report = Report()
+    with remembered(anew=not quick) as facts:
+        try:
+            settings = _configuration(report, facts)
+            around = look_around(settings, facts, environ)
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be read ({error.strerror})", "run it with sudo") from None
+        scene = Scene(settings, around, facts, node or Node(), every_byte)
+        _carry_out([check for check in (*EACH_JOB, *MORE) if not (quick and check.slow)], scene, report)
+    return report
+
+
+def _carry_out(checks: Sequence[Check], scene: Scene, report: Report) -> None:
+    """Each of them, whatever becomes of another."""
+    root = os.geteuid() == 0
+    for check in checks:
+        if check.for_root and not root:
+            report.left_out.append(check.name)
+            continue
+        try:
+            for finding in check.look(scene):
+                report.add(finding)
+        except (OSError, MoorageError) as error:
+            if isinstance(error, PermissionError) and not root:
+                report.left_out.append(check.name)
+            else:
+                report.add(Finding(check.name, f"this could not be looked into ({error})", "see to that first"))
+
+
+def _configuration(report: Report, facts: Facts) -> Config:
+    settings, faults = config.examine(facts=facts)
+    report.add(*(Finding("configuration", fault.what, fault.remedy) for fault in faults))
+    return settings

@@ -1,0 +1,98 @@
+"""The node's store of images as jobs will meet it: root's own, whole, on a fit file system, and not empty-handed."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Iterator
+from typing import Final
+
+from moorage import mounts
+from moorage.config import Store as Settings
+from moorage.config import ViewKind
+from moorage.errors import MoorageError, UserError
+from moorage.finding import Finding
+from moorage.images import catalog, probe, verification, view
+from moorage.images.catalog import Image
+from moorage.images.store import Store
+
+CHECK: Final = "store"
+# What comes of files of Podman's that are not as it writes them.
+DAMAGE: Final = (ValueError, TypeError, LookupError, AttributeError)
+ANEW: Final = "remove the image, and add it again: moorage image --help"
+
+
+def check(settings: Settings, *, every_byte: bool = False) -> Iterator[Finding]:
+    """What is wrong with it; it may be empty."""
+    store = Store.configured(settings)
+    if fault := next(_place(store), None):
+        yield fault
+    elif view.exists(store):
+        yield from _view(settings.view, store)
+        yield from _images(store, every_byte)
+
+
+def images(store: Store) -> list[Image]:
+    """Without asking Podman, which takes a while and would lock the store."""
+    if not view.exists(store):
+        return []
+    try:
+        listed = json.loads((store.graph / "overlay-images" / "images.json").read_text())
+        return [Image(str(entry["id"]), tuple(entry.get("names") or ()), "", 0, 0) for entry in listed]
+    except DAMAGE as error:
+        raise MoorageError(f"the list of images in {store.graph} is damaged ({error!r})") from error
+
+
+def holds(store: Store, wanted: str) -> bool:
+    """Whether an image is there by this name; of a damaged list it is said elsewhere that it is."""
+    spellings = set(catalog.spellings(wanted)) | {f"docker.io/{wanted}"}
+    try:
+        return any(spellings & set(image.names) for image in images(store))
+    except MoorageError:
+        return True
+
+
+def _place(store: Store) -> Iterator[Finding]:
+    for place in (store.path, store.graph):
+        status = place.lstat() if place.exists() else None
+        if status and (not stat.S_ISDIR(status.st_mode) or status.st_uid != 0 or stat.S_IMODE(status.st_mode) & 0o077):
+            yield Finding(CHECK, f"{place} is not root's alone", f"chown root {place}; chmod 700 {place}")
+    if mounts.holding(store.path.resolve(), mounts.table()).kind == "overlay":
+        cause = f"the store {store.path} lies on an overlay, on which containers cannot run"
+        yield Finding(CHECK, cause, "set store.path to a directory on a disk")
+
+
+def _view(wanted: ViewKind, store: Store) -> Iterator[Finding]:
+    """Where owners cannot be mapped, jobs copy, if they may: that works, and takes space."""
+    if wanted == "copy" or not (trouble := _trouble(store)):
+        return
+    try:
+        way = view.choose(wanted, trouble)
+    except UserError as error:
+        yield Finding(CHECK, error.what, error.remedy)
+    else:
+        cause = f"{way.reason}, so that each user's first job copies the store"
+        yield Finding(CHECK, cause, "move store.path to ext4 or XFS, or accept it with store.view: copy", "advice")
+
+
+def _trouble(store: Store) -> str:
+    return probe.trouble(store) if store.probes.is_dir() else f"there is no {store.probes}"
+
+
+def _images(store: Store, every_byte: bool) -> Iterator[Finding]:
+    try:
+        there = images(store)
+    except MoorageError as error:
+        yield Finding(CHECK, str(error), "fill the store anew")
+        return
+    verify: verification.Verify = verification.verify if every_byte else verification.outline
+    for image in there:
+        for problem in _problems(verify, store, image):
+            yield Finding(CHECK, f"image {image.label}: {problem}", ANEW)
+
+
+def _problems(verify: verification.Verify, store: Store, image: Image) -> Iterator[str]:
+    try:
+        yield from verify(store.graph, image)
+    except DAMAGE as error:
+        yield f"its description cannot be understood ({error!r})"
