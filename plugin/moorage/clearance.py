@@ -20,7 +20,7 @@ from moorage.deadline import Deadline
 from moorage.errors import MoorageError, no_room
 from moorage.job import run_directory, state_file
 from moorage.lock import Lock
-from moorage.process import name, read
+from moorage.process import Process, name, read, running
 from moorage.removal import remove
 from moorage.state import State
 
@@ -196,14 +196,17 @@ def _wake(tree: Path) -> None:
     with suppress(FileNotFoundError):
         # From here on they can mount no more.
         cgroup.put(tree / "cgroup.kill", 1)
-    seen = {mount.device for pid in cgroup.processes(tree) for mount in _fuse(_mounts_of(pid))}
+    seen = {mount.device for pid in cgroup.processes(tree) for mount in _fuse(_mounts_of(pid, tree))}
     _abort(seen - {mount.device for mount in _fuse(mounts.table())})
 
 
-def _mounts_of(pid: int) -> list[mounts.Mount]:
+def _mounts_of(pid: int, tree: Path) -> list[mounts.Mount]:
+    """None of a process outside of the tree that has the number by now."""
     # One that has nearly ended has no mounts any more: EINVAL.
-    with suppress(OSError):
-        return mounts.table(read(pid, "mountinfo"))
+    with suppress(OSError), Process.of(pid).held() as descriptor:
+        found = mounts.table(read(pid, "mountinfo"))
+        if cgroup.holds(tree, pid) and running(descriptor):
+            return found
     return []
 
 

@@ -67,6 +67,13 @@ def test_a_loop_needs_but_one_inode() -> None:
     assert findings("loop") == []
 
 
+def test_a_loop_that_lacks_even_that_is_not_told_to_become_one() -> None:
+    """On a disk that has no inode left."""
+    shell("seq -f disk/%.0f 20000 | xargs touch 2>/dev/null || :")
+    (found,) = findings("loop")
+    assert found.endswith("a job's scratch needs 1: make room")
+
+
 def test_a_loop_needs_a_program_to_make_file_systems(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "PATH", "/mnt")
     (found,) = findings("loop")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,16 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def run(text: str, *words: str) -> Script:
-    return Script(["sh", "-c", text, *words], {"PATH": os.environ["PATH"], "GIVEN": "yes"})
+@pytest.fixture
+def run() -> Iterator[Callable[..., Script]]:
+    with ExitStack() as handles:
+
+        def started(text: str, *words: str) -> Script:
+            script = Script(["sh", "-c", text, *words], {"PATH": os.environ["PATH"], "GIVEN": "yes"})
+            handles.callback(os.close, script.handle)
+            return script
+
+        yield started
 
 
 def code(script: Script) -> int | None:
@@ -36,29 +45,29 @@ class TestScript:
         ("text", "expected"),
         [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", -15), ("kill -KILL $$", -9), ('[ "$1" = "a b" ]', 0)],
     )
-    def test_code(self, text: str, expected: int) -> None:
+    def test_code(self, run: Callable[..., Script], text: str, expected: int) -> None:
         assert code(run(text, "script", "a b")) == expected
 
-    def test_it_has_none_while_it_runs(self) -> None:
+    def test_it_has_none_while_it_runs(self, run: Callable[..., Script]) -> None:
         script = run("sleep 600")
         assert script.code is None
         script.signal(signal.SIGKILL)
         assert code(script) == -9
 
-    def test_environment_is_what_is_given(self) -> None:
+    def test_environment_is_what_is_given(self, run: Callable[..., Script]) -> None:
         assert code(run('[ "$GIVEN" = yes ] && [ -z "$HOME" ]')) == 0
 
-    def test_signals_reach_it(self, tmp_path: Path) -> None:
+    def test_signals_reach_it(self, run: Callable[..., Script], tmp_path: Path) -> None:
         os.mkfifo(tmp_path / "fifo")
         script = run(f"trap 'exit 33' USR1; echo up >{tmp_path}/fifo; sleep 600 & wait")
         (tmp_path / "fifo").read_text()
         script.signal(signal.SIGUSR1)
         assert code(script) == 33
 
-    def test_what_it_sends_to_its_group_is_its_own_affair(self) -> None:
+    def test_what_it_sends_to_its_group_is_its_own_affair(self, run: Callable[..., Script]) -> None:
         assert code(run("trap '' TERM; kill -TERM 0; exit 5")) == 5
 
-    def test_a_signal_to_a_dead_one_is_nobodys(self) -> None:
+    def test_a_signal_to_a_dead_one_is_nobodys(self, run: Callable[..., Script]) -> None:
         script = run("exit 0")
         assert code(script) == 0
         script.signal(signal.SIGTERM)

@@ -14,7 +14,21 @@ LIMIT = 240.0
 MOORED = "--k8s=cluster=none"
 # Not yet at its end: everything else that sacct or scontrol may say is one.
 UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "SIGNALING", "STAGE_OUT")
-_UNTIL_SAID = 'until grep -qs -- "$1" "$2"; do sleep 0.2; done'
+# A job that has ended says no more. Its output may come from another node: once it is there, each look at it is at the
+# file server, but for some seconds before that the node may remember that it is not.
+_UNTIL_SAID = """
+until grep -qs -- "$1" "$2"; do
+    [ -z "$over" ] || exit 3
+    sleep 0.2
+    rounds=$((rounds + 1))
+    [ $((rounds % 10)) = 0 ] || continue
+    case $(squeue --noheader --jobs="$3" 2>&1) in
+    "" | *"Invalid job id"*) [ ! -e "$2" ] || over=yes ;;
+    esac
+done
+"""
+_ENDED = 3
+_TIMED_OUT = 124
 _UNTIL_GONE = 'while squeue --noheader --jobs="$1" 2>/dev/null | grep -q .; do sleep 0.2; done'
 
 
@@ -35,8 +49,8 @@ class Job:
         return self.shell.output("cat", self.place, user=self.user)
 
     def wait_said(self, text: str, limit: float = LIMIT) -> None:
-        """Until the job's output contains `text`, a basic regular expression."""
-        self._wait(_UNTIL_SAID, text, self.place, limit=limit, what=f"has not said {text!r}")
+        """Until the job's output contains `text`, a basic regular expression; an error once it never will."""
+        self._wait(_UNTIL_SAID, text, self.place, self.id, limit=limit, what=f"has not said {text!r}")
 
     def wait_gone(self, limit: float = LIMIT) -> None:
         """Until squeue knows the job no more: it has ended, its Epilog too."""
@@ -77,10 +91,11 @@ class Job:
             waiting = ["timeout", f"{limit:.0f}", "sh", "-c", loop, "sh", *words]
             self.shell.run(waiting, user=self.user, limit=limit + 60)
         except CommandFailed as error:
-            if error.code != 124:
+            if error.code not in (_ENDED, _TIMED_OUT):
                 raise
+            when = "at its end" if error.code == _ENDED else f"after {limit:.0f} s"
             said = self.shell.run(["cat", self.place], user=self.user, ok=range(256)).stdout
-            raise MoorageError(f"job {self.id} {what} after {limit:.0f} s; its output: {said!r}") from None
+            raise MoorageError(f"job {self.id} {what} {when}; its output: {said!r}") from None
 
 
 def submit(shell: Shell, script: str, *options: str, user: str = "alice") -> Job:

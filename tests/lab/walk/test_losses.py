@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from moorage.errors import MoorageError
 from virtual.aboard import RUN, Roles, aboard, tell, wait_until
 from virtual.cluster import Cluster
 from virtual.jobs import Job
@@ -13,8 +16,16 @@ OWN_END = ["FAILED", "3:0"]
 
 
 def kill(job: Job, role: str) -> None:
+    """Once it is there: what the script does after it has said that it is aboard takes its time to start."""
     job.wait_said("^aboard")
+    wait_until(lambda: found(job, role), f"job {job.id} has no {role}")
     Roles(job).kill(role)
+
+
+def found(job: Job, role: str) -> bool:
+    with suppress(MoorageError):
+        return Roles(job).pid(role) > 0
+    return False
 
 
 def test_moorage_run_and_srun(lab: Cluster, watch: Watch) -> None:

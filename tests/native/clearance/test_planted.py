@@ -61,6 +61,12 @@ class TestPlanted:
             assert cleared() == []
             assert ended(waiting.pid, 0)
 
+    def test_mounts_are_sought_with_processes_in_the_tree_alone(self, tree: Path) -> None:
+        """A number may be another process's by the time that it is looked at."""
+        with Peer(0, tree / "init") as inside, Peer(0) as outside:
+            assert clearance._mounts_of(inside.pid, tree) == mounts.table()
+            assert clearance._mounts_of(outside.pid, tree) == []
+
     def test_a_mount_of_the_nodes_is_left_alone(self, moor: Callable[..., State], tree: Path, tmp_path: Path) -> None:
         """His processes see it as well; it is not his."""
         moor()
