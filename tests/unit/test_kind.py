@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,22 @@ class TestCost:
         assert local.get("dataDir") == directory
         assert ("unsafe-no-fsync" in arguments(local)) is not syncs
 
+    def test_what_all_others_wait_for_comes_first(self) -> None:
+        wanted = {name.partition("+")[0].partition("/")[2]: content for name, content in kind.files(PLAN).items()}
+        cpu = {
+            pod: int(wanted[pod]["spec"]["containers"][0]["resources"]["requests"]["cpu"].rstrip("m"))
+            for pod in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        }
+        assert min(cpu["etcd"], cpu["kube-apiserver"]) >= 2 * max(cpu["kube-controller-manager"], cpu["kube-scheduler"])
+        assert sum(cpu.values()) < 650
+
+    def test_a_node_says_soon_that_it_is_ready(self) -> None:
+        assert patch("KubeletConfiguration")["nodeStatusUpdateFrequency"] == "2s"
+
+    def test_containers_are_not_counted_every_second(self) -> None:
+        (patch,) = kind.configuration(PLAN)["containerdConfigPatches"]
+        assert tomllib.loads(patch)["plugins"]["io.containerd.cri.v1.runtime"] == {"stats_collect_period": "10s"}
+
     def test_kubelet_leaves_alone_what_is_reserved(self) -> None:
         assert patch("KubeletConfiguration")["systemReserved"] == {"cpu": "6100m", "memory": "1024Ki"}
 
@@ -131,7 +148,7 @@ class TestPatience:
     def test_with_it_waits_grow_and_leases_only_so_far(self) -> None:
         plan = replace(PLAN, patience=8.0)
         cluster = patch("ClusterConfiguration", plan)
-        assert arguments(cluster["scheduler"])["leader-elect-lease-duration"] == "60s"
+        assert arguments(cluster["scheduler"])["leader-elect-lease-duration"] == "30s"
         assert patch("JoinConfiguration", plan)["timeouts"]["discovery"] == "2400s"
         probe = self.probes("etcd", plan)["livenessProbe"]
         assert probe["timeoutSeconds"] == 120
