@@ -1,10 +1,12 @@
 # Moorage. `make help` says what there is.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-PARTS = lint unit native lab walk sizes references
+PARTS = lint unit native lab walk clusters endings together starts sizes references
+ARMS = warm cold
+REPEAT = 2
 
 .DEFAULT_GOAL = help
-.PHONY: help lint unit native lab test test-full demo clean
+.PHONY: help lint unit native lab test test-full demo bench-start clean
 .SILENT:
 
 help:
@@ -14,10 +16,10 @@ help:
 	echo
 	sed -n 's/^#: //p' Makefile
 
-#: make demo       runs the reference job in the virtual cluster and shows where its time goes
+#: make demo       a job with a cluster in the virtual Slurm, from its submission until nothing of it is left
 demo:
 	tools/expect demo
-	tools/as-root tools/bootstrap tests/lab/lab baseline
+	tools/as-root tools/bootstrap tests/lab/lab demo
 
 #: make test       lint, unit, native, lab: each is a verb of its own, too
 test:
@@ -38,6 +40,11 @@ lint unit:
 #: make lab        tests on real Slurm, Podman and Kubernetes in virtual machines
 native lab:
 	tools/as-root tools/bootstrap tools/check $@
+
+#: make bench-start  starts with Moorage and without, in turn; REPEAT=1 ARMS=warm for a first look
+bench-start:
+	tools/expect bench-start
+	tools/as-root tools/bootstrap tests/lab/lab bench-start --repeat=$(REPEAT) $(ARMS:%=--form=%)
 
 #: make clean      empties the cache (MOORAGE_CACHE, /var/cache/moorage unless set)
 clean:

@@ -12,8 +12,7 @@ from moorage.errors import UsageError
 MOST_BYTES: Final = 1024
 LONGEST_SHOWN: Final = 40
 
-# Kubernetes is not built yet. Once it is, "kind" joins here, and --k8s=1 is accepted; then `_not_yet` can go.
-CLUSTERS: Sequence[str] = ("none",)
+CLUSTERS: Final = ("kind", "none")
 UPLINKS: Final = ("pasta", "slirp4netns")
 KEYS: Final = ("cluster", "uplink", "version")
 
@@ -120,17 +119,11 @@ def _check_value(key: str, value: str) -> None:
         number = value.removeprefix("v")
         hint = f"did you mean version={number}?" if _VERSION.fullmatch(number) else f"write {_example(key)}"
         raise _wrong(f"{_shown(value)} is not a version of Kubernetes", hint)
-    if (key, value) == ("cluster", "kind") and value not in CLUSTERS:
-        raise _not_yet()
     if (choices := _choices(key)) and value not in choices:
         close = _closest(value, choices)
         raise _wrong(
             f"unknown {key} {_shown(value)}", f"did you mean {key}={close}?" if close else f"write {_example(key)}"
         )
-
-
-def _not_yet() -> UsageError:
-    return _wrong("Kubernetes is not there yet", "today only cluster=none works, which prepares Podman alone")
 
 
 def _choices(key: str) -> Sequence[str]:

@@ -28,6 +28,8 @@ VERBS = [
     "down",
     "clean",
     "baseline",
+    "bench-start",
+    "demo",
 ]
 LAB = Path(__file__).with_name("lab")
 

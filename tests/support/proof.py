@@ -1,6 +1,8 @@
 """Keeps what a part of the full tests measured, and writes the report of all parts.
 
-python -m support.proof PART SECONDS FIGURES KEPT REPORT
+python -m support.proof PART SECONDS FIGURES REPORT
+
+Beside the report lies the same as JSON, from which the other parts are taken when one is run again.
 """
 
 from __future__ import annotations
@@ -29,17 +31,25 @@ class Part:
     figures: list[dict[str, object]]
 
 
-def main(name: str, seconds: str, figures: str, kept: str, report: str) -> None:
-    place = Path(kept)
-    place.mkdir(parents=True, exist_ok=True)
+def main(name: str, seconds: str, figures: str, report: str) -> None:
+    page, data = Path(report), Path(report).with_suffix(".json")
     part = Part(name, commit(), datetime.now(UTC).date().isoformat(), float(seconds), measured(Path(figures)))
-    (place / f"{name}.json").write_text(json.dumps(asdict(part)))
-    parts = [Part(**json.loads(path.read_text())) for path in sorted(place.glob("*.json"))]
-    Path(report).write_text("\n".join([HEADER, *map(section, parts)]))
+    kept = json.loads(data.read_text()) if data.exists() else {}
+    kept = dict(sorted((kept | {name: asdict(part)}).items()))
+    data.write_text(json.dumps(kept, indent=1) + "\n")
+    page.write_text("\n".join([HEADER, *(section(Part(**fields)) for fields in kept.values())]))
 
 
 def commit() -> str:
-    return subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
+    """With a mark if anything but the report is not what was committed."""
+    changed = _git("status", "--porcelain", "--", ".", ":!docs/proof.*")
+    return _git("describe", "--always") + ("-dirty" if changed else "")
+
+
+def _git(*words: str) -> str:
+    # Also where root looks at somebody else's checkout.
+    argv = ["git", "-c", f"safe.directory={Path.cwd()}", *words]
+    return subprocess.check_output(argv, text=True).strip()
 
 
 def measured(figures: Path) -> list[dict[str, object]]:

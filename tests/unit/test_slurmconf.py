@@ -173,7 +173,10 @@ def test_a_prolog_is_looked_for_like_an_epilog(here: Path) -> None:
         ("PrologEpilogTimeout=90\nEpilogTimeout=10", ["EpilogTimeout=10, and our Epilog may take 30 s"]),
         (
             "prologepilogtimeout=5",
-            ["PrologEpilogTimeout=5, and our Prolog may take 60 s", "PrologEpilogTimeout=5, and our Epilog may take 30 s"],
+            [
+                "PrologEpilogTimeout=5, and our Prolog may take 60 s",
+                "PrologEpilogTimeout=5, and our Epilog may take 30 s",
+            ],
         ),
         ("PrologTimeout=INFINITE", []),
     ],

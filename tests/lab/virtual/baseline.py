@@ -10,7 +10,7 @@ from pathlib import Path
 from moorage.errors import MoorageError
 
 from .census import Owner, Seen, census, outside, owner, places
-from .payload import IMAGE
+from .payload import CARRIED, IMAGE
 from .progress import phase, say
 from .shell import Shell
 
@@ -18,7 +18,7 @@ FORMS = ("cold", "warm")
 USER = "alice"
 REFERENCE = Path(__file__).resolve().parents[1] / "reference"
 HOME = f"/home/{USER}/reference"
-PAYLOAD = "/srv/lab"
+CONFIGURATION = f"{CARRIED}/kind.yaml"
 LIMIT = 2400.0
 END_LIMIT = 180.0
 JOB = ["--job-name=reference", "--cpus-per-task=2", "--mem=4G", "--time=60"]
@@ -62,15 +62,15 @@ def prepare(shell: Shell, *, warm: bool) -> None:
         shell.run(["systemctl", "start", f"user@{owner(shell, USER).uid}.service"])
     if warm:
         with phase("loading the node image into the user's store, before the job"):
-            as_user(shell, ["podman", "load", "--quiet", "--input", f"{PAYLOAD}/node-image.tar"], limit=LIMIT)
+            as_user(shell, ["podman", "load", "--quiet", "--input", f"{CARRIED}/node-image.tar"], limit=LIMIT)
 
 
-def measure(shell: Shell, form: str) -> Measured:
+def measure(shell: Shell, form: str, configuration: str = CONFIGURATION) -> Measured:
     """One job from submission to its last process, or its leftovers."""
     who = owner(shell, USER)
     result, before = Measured(form), census(shell, who)
     submitted = float(shell.output("date", "+%s.%N"))
-    job = [f"{HOME}/job.sh", form, f"{PAYLOAD}/kind.yaml", IMAGE, f"{PAYLOAD}/node-image.tar"]
+    job = [f"{HOME}/job.sh", form, configuration, IMAGE, f"{CARRIED}/node-image.tar"]
     with phase(f"reference cluster, {form}"), shell.lines(["lab-submit", *JOB, *job], user=USER, limit=LIMIT) as output:
         for moment, kind, text in stamps(output):
             if kind == "cgroup":
@@ -104,7 +104,7 @@ def stamps(output: Iterator[str]) -> Iterator[tuple[float, str, str]]:
 def check(shell: Shell) -> None:
     """The cluster does what a cluster is for: a volume is bound, and a service answers by name."""
     with phase("checking the cluster: volume, service by name"):
-        as_user(shell, [f"{HOME}/check.sh", PAYLOAD], limit=LIMIT)
+        as_user(shell, [f"{HOME}/check.sh", CARRIED], limit=LIMIT)
 
 
 def wait_no_jobs(shell: Shell) -> None:

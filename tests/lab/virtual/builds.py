@@ -30,8 +30,7 @@ def build(suite: str, *, refresh: bool = False) -> None:
         tools()
         with ThreadPoolExecutor(2) as pool:
             carried = pool.submit(payload)
-            built = guest(suite, refresh=refresh)
-            carried.result()
+            built = guest(suite, lambda: carried.result().archive, refresh=refresh)
     say(
         f"Debian {suite} as of {built.built}: "
         + ", ".join(f"{name} {version}" for name, version in built.versions.items())

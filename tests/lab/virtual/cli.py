@@ -6,13 +6,15 @@ import argparse
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from moorage.errors import UserError, reported
 
-from . import baseline, builds, cluster, guestfiles
+from . import baseline, bench_start, builds, cluster, demo, guestfiles
 from .cache import CACHE
+from .cluster import Cluster
 from .progress import phase, say
 from .record import Request
 
@@ -114,9 +116,25 @@ def clean(arguments: argparse.Namespace) -> None:
 
 
 def measure_baseline(arguments: argparse.Namespace) -> None:
+    with one_guest(arguments) as lab:
+        baseline.report(lab.first.shell, arguments.form)
+
+
+def measure_start(arguments: argparse.Namespace) -> None:
+    with one_guest(arguments) as lab:
+        bench_start.report(lab.first.shell, arguments.repeat, arguments.form or baseline.FORMS)
+
+
+def show_demo(arguments: argparse.Namespace) -> None:
+    with one_guest(arguments) as lab:
+        demo.show(lab.first)
+
+
+@contextmanager
+def one_guest(arguments: argparse.Namespace) -> Iterator[Cluster]:
     request = Request(1, arguments.suite, arguments.port)
     with builds.alone(arguments.directory), builds.own(arguments.directory, request) as lab:
-        baseline.report(lab.first.shell, arguments.form)
+        yield lab
 
 
 def parser() -> argparse.ArgumentParser:
@@ -147,6 +165,8 @@ def parser() -> argparse.ArgumentParser:
     _baseline_options(
         verb(measure_baseline, "baseline", "measure a plain kind cluster in a Slurm job, without Moorage")
     )
+    _bench_options(verb(measure_start, "bench-start", "measure starts of a cluster, with Moorage and without, in turn"))
+    _guest_options(verb(show_demo, "demo", "show a job with a cluster, from its submission until nothing is left"))
     return top
 
 
@@ -177,6 +197,12 @@ def _submit_options(command: argparse.ArgumentParser) -> None:
 
 def _baseline_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--form", action="append", choices=baseline.FORMS, help="warm, cold, or (default) both")
+    _guest_options(command)
+
+
+def _bench_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--form", action="append", choices=baseline.FORMS, help="warm, cold, or (default) both")
+    command.add_argument("--repeat", type=int, default=2, help="how many rounds (default: %(default)s)")
     _guest_options(command)
 
 

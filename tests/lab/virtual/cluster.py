@@ -186,13 +186,14 @@ def prepare(directory: Path, request: Request) -> Cluster:
         raise UserError(
             f"{directory} is too long a name for control sockets", f"use at most {LONGEST_DIRECTORY} characters"
         )
-    built = guest(request.suite)
+    carried = payload()
+    built = guest(request.suite, lambda: carried.archive)
     how = acceleration.probe(tools(), built.kernel)
     memory.check(memory.shares(request.nodes), emulated=how.name != "kvm")
     check_ports(request)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    kept = Record(request, built, payload().disk, how.name)
+    kept = Record(request, built, carried.disk, how.name)
     kept.keep(directory)
     return _cluster(directory, kept)
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import email.utils
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.command import run
 
-from . import installation, mirror, tools
+from . import installation, mirror, node_store, tools
 from .cache import cached
+from .chroot import run_in
 from .progress import phase
 
 SYSTEM = (
@@ -56,13 +57,16 @@ class Guest:
     built: str
 
 
-def guest(suite: str, *, refresh: bool = False) -> Guest:
-    """Everything a guest of `suite` starts from; `refresh` takes what the archive has now."""
+def guest(suite: str, archive: Callable[[], Path], *, refresh: bool = False) -> Guest:
+    """Everything a guest of `suite` starts from; `refresh` takes what Debian's archive has now.
+
+    The archive of the node image is asked for late: it is being built meanwhile.
+    """
     packages = package_tree(suite, refresh=refresh)
     node = configured(packages)
     return Guest(
         suite=suite,
-        disk=root_image(node) / "disk",
+        disk=root_image(node, archive()) / "disk",
         scratch=scratch_image() / "disk",
         kernel=node / "kernel",
         initrd=node / "initrd",
@@ -91,25 +95,26 @@ def configured(packages: Path) -> Path:
         with phase("configuring the guest"):
             _copy(packages / "tree", place / "tree")
             lay_over(FILES / "files", place / "tree")
-            in_chroot(place / "tree", FILES / "customize", log=place.with_suffix(".log"))
+            run_in(place / "tree", FILES / "customize", log=place.with_suffix(".log"))
             for name in ("kernel", "initrd", "key"):
                 shutil.move(place / "tree/boot" / name, place / name)
 
     return cached("guest-node", (packages.name, packages / "tree/var/lib/dpkg/status", FILES), build)
 
 
-def root_image(node: Path) -> Path:
-    """`node`'s tree, with Moorage installed in it, as a file system: `disk`."""
+def root_image(node: Path, archive: Path) -> Path:
+    """`node`'s tree with Moorage installed in it, and the node image in its store, as a file system: `disk`."""
 
     def build(place: Path) -> None:
         tree = place / "tree"
         _copy(node / "tree", tree)
         installation.install(tree, place)
+        _copy(node_store.filled(node.name, tree, archive), tree / node_store.PLACE)
         with phase("making the guest's disk image"):
             _file_system(place / "disk", DISK_SIZE, "-L", "lab-root", "-d", str(tree))
         shutil.rmtree(tree)
 
-    return cached("guest-disk", (node.name, DISK_SIZE, *installation.INPUTS), build)
+    return cached("guest-disk", (node.name, archive.parent.name, DISK_SIZE, *installation.INPUTS), build)
 
 
 def _copy(tree: Path, place: Path) -> None:
@@ -148,15 +153,6 @@ def lay_over(source: Path, tree: Path) -> None:
     for file in sorted(path for path in source.rglob("*") if path.is_file()):
         target = tree / file.relative_to(source)
         run(["install", "-D", "-m", "755" if file.stat().st_mode & 0o100 else "644", file, target])
-
-
-def in_chroot(tree: Path, script: Path, *, log: Path) -> None:
-    """Run `script` as root of `tree`; it sees no network and no processes of this machine, and leaves none behind."""
-    inside = tree / script.name
-    shutil.copy(script, inside)
-    apart = ["unshare", "--mount", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--"]
-    run([*apart, tools.ENTER, tree, "/", "--", f"/{script.name}"], env={"HOME": "/root"}, limit=LIMIT, log=log)
-    inside.unlink()
 
 
 def _file_system(image: Path, size: str, *options: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 from . import oci
 from .binaries import VERSION, Binaries, binaries
@@ -18,18 +21,24 @@ from .tools import tools
 # Podman gives an image loaded without a registry this one, and so must kind be asked for it.
 IMAGE = f"localhost/kindest/node:{VERSION}"
 LABEL = "lab-payload"
+# Where guests find it.
+CARRIED = "/srv/lab"
 MANIFESTS = Path(__file__).resolve().parents[1] / "kubernetes/manifests"
 CONFIGURATION = MANIFESTS.with_name("kind.yaml")
+MEMORY = MANIFESTS.with_name("memory.yaml")
 PATCHES = MANIFESTS.with_name("patches")
 
 
 @dataclass(frozen=True)
 class Payload:
-    """`disk` is a file system labelled `lab-payload`, with at its top: node-image.tar (its image is called `image`),
-    kind, kubectl, kind.yaml and the patches it names, the test images shell.tar and web.tar, and the manifests of the
-    checks."""
+    """`disk` is a file system labelled `lab-payload`; `archive` is the node image by itself.
+
+    At the top of the disk: node-image.tar (its image is called `image`), kind, kubectl, kind.yaml and the patches it
+    names, kind-memory.yaml, the test images shell.tar and web.tar, and the manifests of the checks.
+    """
 
     disk: Path
+    archive: Path
     image: str = IMAGE
 
 
@@ -38,7 +47,8 @@ def payload() -> Payload:
     archive = node_image(IMAGE, VERSION, built, built.kind_files)
     images = small_images(built)
     files = [archive, built.path("kind"), CONFIGURATION, *sorted(images.glob("*.tar")), *sorted(MANIFESTS.iterdir())]
-    inputs: tuple[Input, ...] = (archive.parent.name, images.name, CONFIGURATION, MANIFESTS, PATCHES, Path(__file__))
+    made = (archive.parent.name, images.name)
+    inputs: tuple[Input, ...] = (*made, CONFIGURATION, MEMORY, MANIFESTS, PATCHES, Path(__file__))
 
     def build(place: Path) -> None:
         with phase("making the payload disk"):
@@ -47,10 +57,18 @@ def payload() -> Payload:
                 copy(file, tree / file.name)
             copy(built.path("kubernetes"), tree / "kubectl")
             copy(PATCHES, tree / PATCHES.name)
+            (tree / "kind-memory.yaml").write_text(patched(CONFIGURATION.read_text(), MEMORY.read_text()))
             file_system(place / "disk", tree)
             shutil.rmtree(tree)
 
-    return Payload(cached("payload", inputs, build) / "disk")
+    return Payload(cached("payload", inputs, build) / "disk", archive)
+
+
+def patched(configuration: str, patch: str) -> str:
+    """A configuration of kind's with one more patch; as JSON, which YAML holds."""
+    whole = yaml.safe_load(configuration)
+    whole["kubeadmConfigPatches"].append(patch)
+    return json.dumps(whole)
 
 
 def small_images(built: Binaries) -> Path:

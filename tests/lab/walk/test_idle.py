@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from statistics import median
 
 from support.figures import Figures
 from virtual.cluster import Cluster
-from virtual.jobs import MOORED, Job, submit
-from virtual.shell import Shell
+from virtual.idle import ENDS, busy
+from virtual.jobs import MOORED, submit
 
 ROUNDS = 3
 # Under emulation, where a start of Python takes most of a second.
 AT_MOST = 5.0
 SMALL = ("--cpus-per-task=1", "--mem=512M", "--nodelist=n1")
-ENDS = "date '+the script ends at %s.%N'"
 # What stays of any use of Podman until the end: its namespaces, and the process that holds them.
 USE = "podman unshare true"
-IDLE = 'until [ "$(sinfo --noheader --nodes=n1 --format=%T --partition=main)" = idle ]; do :; done; date +%s.%N'
 
 
 def test_the_node_is_idle_soon_after_the_script(lab: Cluster, figures: Figures) -> None:
@@ -29,11 +26,3 @@ def test_the_node_is_idle_soon_after_the_script(lab: Cluster, figures: Figures) 
         moored.append(busy(shell, submit(shell, f"{USE}; {ENDS}", MOORED, *SMALL)))
     what = f"end of the script to an idle node, beyond a plain job's {median(plain):.1f} s"
     figures.add(f"{what} ({lab.request.suite})", median(moored) - median(plain), "s", at_most=AT_MOST)
-
-
-def busy(shell: Shell, job: Job) -> float:
-    job.wait_said("^the script ends")
-    idle = float(shell.output("timeout", "120", "sh", "-c", IDLE))
-    ended = re.search(r"the script ends at ([\d.]+)", job.output)
-    assert ended
-    return idle - float(ended[1])

@@ -1,0 +1,204 @@
+"""One cluster in its job: what works in it, where it is, who gets at it, and what becomes of it at the end.
+
+One after the other: the last test ends the job.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.figures import Figures
+from virtual import binaries, moored
+from virtual.callers import WELL_KNOWN, Call, answers, signing_request
+from virtual.census import places as whereabouts
+from virtual.cluster import Cluster
+from virtual.gate import let_through
+from virtual.idle import ENDS, busy
+from virtual.jobs import submit
+from virtual.leftovers import report, settled
+from virtual.share import MIB, count, share
+from virtual.strangers import places, successes
+from virtual.workload import STRANGER, Running, running
+
+COMPONENTS = {"containerd", "coredns", "etcd", "kube-apiserver", "kube-controller", "kube-proxy", "kube-scheduler"}
+# What the job's containers, and of that the pods, are not given of its memory, in MiB.
+RESERVES = 128 + 512
+TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
+CHANGES = {"write", "create", "give_away", "connect"}
+HEALTH = "/livez"
+CLOSED = ("/api", "/apis", "/version", "/openapi/v3", "/api/v1/namespaces/kube-public/configmaps/cluster-info")
+IDLE_AT_MOST = 15.0
+KILLED = 137
+
+
+@pytest.fixture(scope="module")
+def cluster(alone: Cluster) -> Iterator[Running]:
+    with running(alone.first) as found:
+        yield found
+
+
+def test_the_first_line_of_the_script_sees_a_ready_node(cluster: Running, figures: Figures) -> None:
+    name, state, *_ = cluster["first"].split()
+    assert (name, state) == (f"moorage-{cluster.job.id}-control-plane", "Ready")
+    print("\n".join(moored.table(cluster.job.output)))
+    figures.add("start-up of a job with a cluster, as its output has it", moored.ready(cluster.job.output), "s")
+
+
+def test_the_script_is_told_where_its_cluster_is(cluster: Running) -> None:
+    name = f"moorage-{cluster.job.id}"
+    kubeconfig = f"{cluster.run}/user/kubeconfig"
+    port = cluster.server.rpartition(":")[2]
+    assert cluster.environment == {
+        "KUBECONFIG": kubeconfig,
+        "K8S_CLUSTER_NAME": name,
+        "K8S_CLUSTER_API": f"https://127.0.0.1:{port}",
+        "K8S_PORT": port,
+    }
+    assert cluster["mode"] == "600 alice"
+    assert cluster["place"] == kubeconfig
+    assert cluster["shown"] == ""
+
+
+def test_kubectl_is_the_clusters_own(cluster: Running) -> None:
+    assert cluster["kubectl"].startswith(f"{cluster.run}/")
+    versions = json.loads(cluster["versions"])
+    assert versions["clientVersion"]["gitVersion"] == versions["serverVersion"]["gitVersion"] == binaries.VERSION
+
+
+def test_a_deployment_answers_by_the_name_of_its_service(cluster: Running) -> None:
+    assert "job.batch/asker condition met" in cluster["complete"]
+    # It has asked until it was answered.
+    assert cluster["asker"].splitlines()[-1] == "web answers"
+
+
+def test_a_claim_is_bound_and_the_log_of_a_job_is_there(cluster: Running) -> None:
+    (claim,) = cluster.objects("PersistentVolumeClaim").values()
+    assert claim["status"]["phase"] == "Bound"
+    assert cluster["writer"] == "volume holds this"
+
+
+def test_exec_and_port_forward(cluster: Running) -> None:
+    assert cluster["exec"] == "web answers"
+    assert cluster["forwarded"] == "web answers"
+
+
+def test_an_object_of_a_kind_of_ones_own_and_a_network_policy_are_kept(cluster: Running) -> None:
+    """What a policy then does is a matter of the pod network, and the lab's does nothing."""
+    assert cluster.objects("Berth")["first"]["length"] == 42
+    assert [*cluster.objects("NetworkPolicy")] == ["quay"]
+
+
+def test_an_image_that_was_loaded_can_be_started(cluster: Running) -> None:
+    assert cluster["load"]
+    assert "deployment.apps/loaded condition met" in cluster["available"]
+
+
+def test_pods_are_offered_the_share_of_the_job(cluster: Running) -> None:
+    (node,) = cluster.objects("Node").values()
+    offered = node["status"]["allocatable"]
+    of_job = share(cluster.shell, cluster.cgroup)
+    assert of_job.memory == 4096
+    assert size(offered["memory"]) == (of_job.memory - RESERVES) * MIB
+    assert offered["cpu"] == f"{count(of_job.cpus) * 1000 - 100}m"
+
+
+def test_every_process_is_below_the_jobs_cgroup(cluster: Running, figures: Figures) -> None:
+    print("\n".join(whereabouts(cluster.during)))
+    names = {seen.name for seen in cluster.during}
+    assert {name[:15] for name in COMPONENTS | {"kubelet", "httpd", "conmon", "slurm_script"}} <= names
+    assert any(seen.uid in cluster.owner.subordinate for seen in cluster.during)
+    assert cluster.outside == set()
+    inside = len(cluster.during - cluster.outside)
+    figures.add(f"of {len(cluster.during)} processes of the user with a cluster, below the job's cgroup", inside, "")
+
+
+def test_the_limits_of_the_job_are_above_every_pod(cluster: Running) -> None:
+    pods = [seen for seen in cluster.during if seen.name == "httpd"]
+    of_job = share(cluster.shell, cluster.cgroup)
+    assert pods
+    for pod in pods:
+        of_pod = share(cluster.shell, pod.cgroup)
+        assert of_pod.memory is not None
+        assert of_job.memory is not None
+        assert of_pod.memory < of_job.memory
+        assert of_pod.cpus == of_job.cpus
+        assert {"cpu", "cpuset", "memory", "pids"} <= of_pod.controllers
+
+
+def test_no_token_lets_anybody_in(cluster: Running) -> None:
+    """Neither the one that is the same in all clusters of kind's, nor the job's own, nor none at all."""
+    shell, server = cluster.shell, cluster.server
+    tokens = {*TOKEN.findall(cluster["tokens"])}
+    assert tokens
+    assert WELL_KNOWN not in tokens
+    assert "bootstrap-token" not in cluster["secrets"]
+    with_these = ["", WELL_KNOWN, *tokens]
+    reads = [Call(server + path, token=token) for path in CLOSED for token in with_these]
+    signed = [signing_request(server, f"stranger-{number}", token) for number, token in enumerate(with_these)]
+    for user in (STRANGER, "alice"):
+        health, *others = answers(shell, [Call(server + HEALTH), *reads, *signed], user)
+        assert health == 200
+        assert others == [401] * len(others), user
+    # What refuses them all does not refuse whom it belongs to.
+    hers = Call(f"{server}/version", kubeconfig=cluster.environment["KUBECONFIG"])
+    assert answers(shell, [hers], "alice") == [200]
+
+
+def test_nobody_else_gets_at_the_kubeconfig(cluster: Running) -> None:
+    found = places(cluster.shell, f"{cluster.run}/user", f"{cluster.run}/scratch", deepest=2)
+    assert cluster.environment["KUBECONFIG"] in found
+    assert successes(cluster.shell, STRANGER, found) == {}
+
+
+def test_nobody_changes_the_images_of_the_node(cluster: Running) -> None:
+    """Their owner in the job's namespace neither."""
+    found = places(cluster.shell, f"{cluster.run}/images", deepest=2)
+    assert any(place.endswith("/overlay-images/images.json") for place in found)
+    assert successes(cluster.shell, STRANGER, found) == {}
+    hers = successes(cluster.shell, "alice", found)
+    assert "read" in hers[f"{cluster.run}/images/overlay-images/images.json"]
+    assert {place: ways for place, ways in hers.items() if ways & CHANGES} == {}
+    assert cluster.facts["view"].code != 0
+    assert "Read-only file system" in cluster.facts["view"].text
+
+
+def test_greedy_pods_are_killed_and_with_the_script_everything_goes(
+    lab: Cluster, cluster: Running, figures: Figures
+) -> None:
+    let_through(cluster.job)
+    moored_took = busy(cluster.shell, cluster.job, moored.START_LIMIT)
+    cluster.job.wait_gone()
+    left = settled(cluster.machine, cluster.before)[1]
+    assert left == [], report(left)
+    cluster.hear()
+    assert "pod/over-job condition met" in cluster["killed"]
+    pods = cluster.objects("Pod", "after")
+    assert ended(pods["over-own"]) == (KILLED, "OOMKilled")
+    assert ended(pods["over-job"])[0] == KILLED
+    others = [pod for name, pod in pods.items() if name.startswith(("web-", "loaded-"))]
+    assert [restarts(pod) for pod in others] == [0, 0]
+    assert cluster.job.accounted("State,ExitCode") == ["COMPLETED", "0:0"]
+    plain_took = busy(cluster.shell, submit(cluster.shell, ENDS, "--nodelist=n1", "--mem=100M"))
+    what = f"end of the script of a job with a cluster to an idle node, beyond a plain job's {plain_took:.1f} s"
+    figures.add(f"{what} ({lab.request.suite})", moored_took - plain_took, "s", at_most=IDLE_AT_MOST)
+
+
+def size(quantity: str) -> int:
+    """In bytes, as Kubernetes writes it."""
+    return int(quantity[:-2]) << {"Ki": 10, "Mi": 20, "Gi": 30}[quantity[-2:]]
+
+
+def ended(pod: dict[str, Any]) -> tuple[int, str]:
+    (status,) = pod["status"]["containerStatuses"]
+    end = status["state"]["terminated"]
+    return end["exitCode"], end["reason"]
+
+
+def restarts(pod: dict[str, Any]) -> int:
+    (status,) = pod["status"]["containerStatuses"]
+    return int(status["restartCount"])

@@ -1,0 +1,22 @@
+"""How long a start takes with Moorage, compared with the reference in the same guest: what was promised of it."""
+
+from __future__ import annotations
+
+from support.figures import Figures
+from virtual import baseline, bench_start, builds
+from virtual.cache import CACHE
+from virtual.record import Request
+
+DIRECTORY = CACHE / "test-starts"
+PORT = 22800
+SUITE = "trixie"
+ROUNDS = 2
+AT_MOST = {"warm": 0.75, "cold": 0.50}
+
+
+def test_a_start_takes_less_than_the_references(figures: Figures) -> None:
+    builds.build(SUITE)
+    with builds.own(DIRECTORY, Request(1, SUITE, PORT)) as lab:
+        ratios = bench_start.report(lab.first.shell, ROUNDS, baseline.FORMS)
+    for form, ratio in ratios.items():
+        figures.add(f"start-up of Moorage's cluster, of the reference's, {form}", ratio, "", at_most=AT_MOST[form])

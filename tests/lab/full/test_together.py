@@ -1,0 +1,86 @@
+"""Two clusters on one node at once, of two users and of one: each works, and neither sees the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from virtual import builds, configuration
+from virtual.cache import CACHE
+from virtual.callers import Call, answers
+from virtual.facts import SHELL, facts
+from virtual.gate import GATE, SAYS, let_through
+from virtual.jobs import Job
+from virtual.moored import START_LIMIT, moored
+from virtual.record import Request
+from virtual.shell import Shell
+
+DIRECTORY = CACHE / "test-together"
+PORT = 22700
+SUITE = "trixie"
+# A guest has two cores and 6 GB: half of that for each is less than a site would grant, and enough to be shown.
+SMALLER = {"least_cpus": 1, "least_memory": "2G", "reserve": "256M"}
+HALF = ("--cpus-per-task=1", "--mem=2500M")
+SCRIPT = f"""
+{SHELL}
+fact server echo "$K8S_CLUSTER_API"
+fact kubeconfig echo "$KUBECONFIG"
+fact note kubectl create configmap mine --from-literal="job=$SLURM_JOB_ID"
+{GATE}
+fact nodes kubectl get nodes --output name
+fact notes kubectl get configmap mine --output 'jsonpath={{.data.job}}'
+"""
+
+
+def test_two_users_and_one_with_two() -> None:
+    """One of alice's beside one of bob's, and then beside another one of her own."""
+    builds.build(SUITE)
+    with builds.own(DIRECTORY, Request(1, SUITE, PORT)) as lab:
+        shell = lab.first.shell
+        configuration.change(shell, "kubernetes", SMALLER)
+        with there(shell, "alice") as first, there(shell, "bob") as bobs:
+            wait(first, bobs)
+            apart(first, bobs)
+            finish(bobs)
+            with there(shell, "alice") as second:
+                wait(second)
+                apart(first, second)
+                finish(second)
+                finish(first)
+
+
+@contextmanager
+def there(shell: Shell, user: str) -> Iterator[Job]:
+    job = moored(shell, SCRIPT, *HALF, user=user)
+    try:
+        yield job
+    finally:
+        job.cancel("--quiet")
+
+
+def wait(*jobs: Job) -> None:
+    for job in jobs:
+        job.wait_said(SAYS, START_LIMIT)
+
+
+def apart(*pair: Job) -> None:
+    """Who has the one has nothing of the other, whose server does answer."""
+    told = [facts(job.output) for job in pair]
+    servers = [one["server"].text for one in told]
+    assert servers[0] != servers[1]
+    for job, own, others in ((pair[0], told[0], servers[1]), (pair[1], told[1], servers[0])):
+        calls = [
+            Call(f"{server}/api/v1/namespaces", kubeconfig=own["kubeconfig"].text)
+            for server in (own["server"].text, others)
+        ]
+        assert answers(job.shell, calls, job.user) == [200, 401]
+
+
+def finish(job: Job) -> None:
+    """Only now does it look for what it has: the other one was there all the time."""
+    let_through(job)
+    job.wait_gone()
+    found = facts(job.output)
+    assert found["nodes"].text == f"node/moorage-{job.id}-control-plane", job.output
+    assert found["notes"].text == job.id
+    assert job.accounted("ExitCode") == ["0:0"]

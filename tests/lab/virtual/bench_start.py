@@ -1,0 +1,97 @@
+"""How long it takes from submission to a ready cluster: Moorage and the reference, in turn, in the same guest.
+
+Both are held ready by the same program, which asks the API of the cluster from within the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from moorage.errors import MoorageError
+
+from . import baseline, moored
+from .payload import CARRIED, IMAGE
+from .progress import phase, say
+from .shell import Shell
+
+# What is measured in each round, in this order: the cold reference leaves the image behind that the warm one needs.
+ARMS = ("reference, cold", "Moorage, cold", "reference, warm", "Moorage, warm", "reference, warm, our settings")
+FORMS = ("warm", "cold")
+SCRIPT = f'python3 {baseline.HOME}/await_ready.py "$KUBECONFIG"; echo "@$EPOCHREALTIME phase ready"; sleep infinity'
+SETTLED = f"{CARRIED}/kind-memory.yaml"
+
+
+@dataclass(frozen=True)
+class Start:
+    """`ours` is what of it was spent neither in kind nor in waiting for what it has started."""
+
+    seconds: float
+    ours: float = 0.0
+
+
+def report(shell: Shell, repeat: int, forms: Sequence[str]) -> dict[str, float]:
+    """Print what every start took, and the ratios as the last line; returns these by form."""
+    arms = [arm for arm in ARMS if any(form in arm for form in forms)]
+    baseline.prepare(shell, warm="cold" not in forms)
+    starts: dict[str, list[Start]] = {arm: [] for arm in arms}
+    for number in range(repeat):
+        for arm in arms:
+            with phase(f"round {number + 1} of {repeat}: {arm}"):
+                starts[arm].append(measure(shell, arm))
+            say(f"{arm}: ready after {starts[arm][-1].seconds:.1f} s")
+    for arm, measured in starts.items():
+        print(row(arm, measured))
+    ratios = {form: ratio(starts, form) for form in forms}
+    said = (f"ratio_{form}={ratios[form]:.2f}" if form in ratios else f"ratio_{form}=-" for form in FORMS)
+    print(f"bench-start: {' '.join(said)}")
+    return ratios
+
+
+def measure(shell: Shell, arm: str) -> Start:
+    if "cold" in arm:
+        forget(shell, arm)
+    if arm.startswith("Moorage"):
+        return moored_start(shell)
+    configuration = SETTLED if "our settings" in arm else baseline.CONFIGURATION
+    return Start(baseline.measure(shell, "cold" if "cold" in arm else "warm", configuration).seconds)
+
+
+def forget(shell: Shell, arm: str) -> None:
+    """As it is on a node that has done something else for long."""
+    if arm.startswith("reference"):
+        baseline.as_user(shell, ["podman", "rmi", "--force", "--ignore", IMAGE])
+    shell.run(["sh", "-c", "sync; echo 3 >/proc/sys/vm/drop_caches"])
+
+
+def moored_start(shell: Shell) -> Start:
+    said: list[str] = []
+    submitted = float(shell.output("date", "+%s.%N"))
+    argv = ["lab-submit", moored.MOORED, *baseline.JOB, f"--wrap={SCRIPT}"]
+    with shell.lines(argv, user=baseline.USER, limit=baseline.LIMIT) as output:
+        for line in output:
+            said.append(line)
+            if line.startswith("@") and line.endswith(" phase ready"):
+                ready = float(line[1:].split()[0])
+                break
+        else:
+            raise MoorageError("the job ended before its cluster was ready: " + "\n".join(said))
+    shell.run(["scancel", "--user", baseline.USER])
+    baseline.wait_no_jobs(shell)
+    told = "\n".join(said)
+    print("\n".join(moored.table(told)))
+    return Start(ready - submitted, ready - submitted - moored.in_kind(told))
+
+
+def row(arm: str, starts: Sequence[Start]) -> str:
+    seconds = sorted(start.seconds for start in starts)
+    ours = median(start.ours for start in starts)
+    share = f"; of that before kind begins and after the cluster is ready {ours:.1f} s" if ours else ""
+    spread = f"{seconds[0]:.1f} to {seconds[-1]:.1f} in {len(seconds)} starts"
+    return f"{arm:30}  median {median(seconds):6.1f} s, {spread}{share}"
+
+
+def ratio(starts: dict[str, list[Start]], form: str) -> float:
+    ours, others = (median(start.seconds for start in starts[f"{who}, {form}"]) for who in ("Moorage", "reference"))
+    return ours / others

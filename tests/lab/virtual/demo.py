@@ -1,0 +1,72 @@
+"""Moorage's main job, shown: a user submits, a cluster comes up in his job and does its work, and nothing is left."""
+
+from __future__ import annotations
+
+from moorage.errors import MoorageError
+
+from . import moored
+from .census import census, outside, owner, places
+from .gate import GATE, SAYS, let_through
+from .jobs import Job
+from .leftovers import make_ready, record, report, settled
+from .machine import Machine
+from .payload import CARRIED
+from .progress import phase
+from .share import job_of
+
+USER = "alice"
+SCRIPT = f"""
+kubectl get nodes
+kubectl apply --filename {CARRIED}/checks.yaml
+kubectl wait --for=condition=complete --timeout=900s job/asker job/writer
+kubectl logs job/asker
+kubectl logs job/writer
+kubectl get pods,persistentvolumeclaims --all-namespaces
+echo "$(</proc/self/cgroup)"
+{GATE}
+"""
+
+FOLLOW = """
+while squeue --noheader --jobs="$1" 2>/dev/null | grep -q .; do sleep 2; done &
+exec tail --lines=+1 --pid="$!" --follow=name --retry "$2" 2>/dev/null
+"""
+
+
+def show(machine: Machine) -> None:
+    """Print the job's output as it comes, then the phases of its start, where its processes were, and what was left."""
+    shell, who = machine.shell, owner(machine.shell, USER)
+    make_ready(machine)
+    before, others = record(machine), census(shell, who)
+    job = moored.moored(shell, SCRIPT)
+    print(f"$ sbatch {moored.MOORED} job.sh\nSubmitted batch job {job.id}", flush=True)
+    try:
+        cgroup = job_of(follow(job))
+        processes = census(shell, who) - others
+        let_through(job)
+        with phase("the job ends"):
+            job.wait_gone()
+    finally:
+        job.cancel("--quiet")
+    left = settled(machine, before)[1]
+    inside = len(processes) - len(outside(processes, cgroup))
+    told = job.output
+    print("\nseconds since the start of the job, and taken:", *moored.table(told), sep="\n")
+    print(f"where its {len(processes)} processes were:", *places(processes), sep="\n")
+    if left:
+        print(f"left on the node: {report(left)}")
+    print(f"demo: ready={moored.ready(told):.0f} in_job={inside}/{len(processes)} leftovers={len(left)}")
+    if job.accounted("ExitCode") != ["0:0"] or inside != len(processes) or left:
+        raise MoorageError("the job has not shown what it should")
+
+
+def follow(job: Job) -> str:
+    """Print its output until it waits at its gate; returns the line before, which names its cgroup."""
+    argv = ["sh", "-c", FOLLOW, "sh", job.id, job.place]
+    with job.shell.lines(argv, user=job.user, limit=moored.START_LIMIT) as output:
+        said = ""
+        for line in output:
+            if line == SAYS:
+                return said
+            print(f"| {line}", flush=True)
+            said = line
+    raise MoorageError(f"job {job.id} has ended before its cluster had done its work")
