@@ -1,0 +1,261 @@
+"""The fabric: one segment over all nodes of a job, made and owned by root, with one end in the job's own network.
+
+                this node                          |  the job's network on it
+    underlay  --  VXLAN  <- rules ->  host's end  --  job's end, in Podman's bridge
+
+Frames go from the host's end to the VXLAN and back by rules of the packet filter alone. Both are ports of a bridge that
+is never up: whatever the rules do not take, or nobody takes once somebody has flushed them, ends there, and neither the
+segment nor this node's own stack ever sees it.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, Final, Self
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from moorage.errors import MoorageError, UserError
+from moorage.net import names, nft
+from moorage.net.links import NOBODY, Links, links
+from moorage.net.nft import Chain, Table
+
+MOST_HOSTS: Final = 254
+OVERHEAD: Final = 50
+LEAST_MTU: Final = 1280
+VNIS: Final = 1 << 24
+UNPRIVILEGED: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+UDP: Final = 17
+BEFORE_ALL_OTHERS: Final = -500
+# In VXLAN's header, which follows the eight bytes of UDP's.
+VNI_PLACE: Final = 12
+NEVER_FRAGMENTED: Final = 1
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site settles for all fabrics; the same on all its nodes."""
+
+    # Nobody but root can take this port before a job comes, or send from these.
+    port: int = 339
+    source_ports: tuple[int, int] = (600, 1023)
+    # Frames to all or to a group, a second: each is sent to every other node.
+    flood: int = 2000
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """All there is to know of a job's fabric on one node; the state of the job keeps it."""
+
+    job: int
+    interface: str
+    mtu: int
+    # The job's nodes in Slurm's order, which is the same on all of them; this one is at `place`.
+    hosts: tuple[IPv4Address, ...]
+    place: int
+    port: int
+    source_ports: tuple[int, int]
+    flood: int
+
+    @classmethod
+    def of(cls, job: int, interface: str, mtu: int, hosts: Sequence[IPv4Address], place: int, site: Site) -> Self:
+        """The fabric of a job over an interface with this MTU; a UserError if it cannot be."""
+        if len(hosts) > MOST_HOSTS:
+            raise UserError(f"this job has {len(hosts)} nodes", f"a fabric joins at most {MOST_HOSTS}")
+        if mtu - OVERHEAD < LEAST_MTU:
+            raise MoorageError(f"packets on {interface} are too small for a fabric: its MTU is {mtu}")
+        return cls(job, interface, mtu - OVERHEAD, tuple(hosts), place, site.port, site.source_ports, site.flood)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        low, high = fields["source_ports"]
+        return cls(**{**fields, "hosts": tuple(map(IPv4Address, fields["hosts"])), "source_ports": (low, high)})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**vars(self), "hosts": list(map(str, self.hosts)), "source_ports": list(self.source_ports)}
+
+    @property
+    def vni(self) -> int:
+        """Two jobs may have the same; on a node that both have the second one is refused."""
+        return self.job % VNIS
+
+    @property
+    def address(self) -> IPv4Address:
+        return self.hosts[self.place]
+
+    @property
+    def peers(self) -> tuple[IPv4Address, ...]:
+        return self.hosts[: self.place] + self.hosts[self.place + 1 :]
+
+    def hardware_address(self, place: int) -> str:
+        """The address of the one container by which a node takes part: frames to it go to that node alone."""
+        number = 0x0A << 40 | self.vni << 16 | place + 1
+        return ":".join(f"{byte:02x}" for byte in number.to_bytes(6, "big"))
+
+    @property
+    def tunnel(self) -> str:
+        return names.link(self.job, "v")
+
+    @property
+    def host_end(self) -> str:
+        return names.link(self.job, "h")
+
+    @property
+    def sink(self) -> str:
+        return names.link(self.job, "s")
+
+
+def check(site: Site) -> None:
+    """A UserError if an ordinary user of this node could send what its peers take for root's."""
+    first = int(UNPRIVILEGED.read_text())
+    low, high = site.source_ports
+    if not 0 < low <= high < first or not 0 < site.port < first:
+        raise UserError(
+            f"the fabric's port {site.port} and source ports {low}-{high} are not all below {first}, where ports become"
+            " everybody's",
+            f"choose lower ones, or raise {UNPRIVILEGED.name}",
+        )
+
+
+def make(fabric: Fabric, site: Site) -> None:
+    """Join this node to the job's segment; nothing stays if that fails."""
+    check(site)
+    with links() as here:
+        for name in (fabric.tunnel, fabric.sink, fabric.host_end):
+            if here.index(name):
+                raise MoorageError(f"there is a link {name} already, left by an earlier run of job {fabric.job}")
+        try:
+            with _told(fabric):
+                _make(fabric, here)
+        except BaseException:
+            remove(fabric.job)
+            raise
+
+
+def _make(fabric: Fabric, here: Links) -> None:
+    # In this order: from the first frame on there are the rules, and something to swallow what they do not take.
+    nft.install(_guard(fabric), _silence(fabric))
+    tunnel = here.make(
+        "vxlan",
+        fabric.tunnel,
+        mtu=fabric.mtu,
+        vxlan_id=fabric.vni,
+        vxlan_link=_index(here, fabric.interface),
+        vxlan_local=str(fabric.address),
+        vxlan_port=fabric.port,
+        vxlan_port_range=dict(zip(("low", "high"), fabric.source_ports, strict=True)),
+        vxlan_learning=0,
+        vxlan_limit=len(fabric.hosts),
+        vxlan_df=NEVER_FRAGMENTED,
+    )
+    here.put_below(tunnel, here.make("bridge", fabric.sink))
+    here.forward(tunnel, _directions(fabric))
+    here.set_up(tunnel)
+
+
+def plug(fabric: Fabric, namespace: int, name: str) -> None:
+    """Have an end of the fabric in another network namespace, whose owner was verified; again, if it was there before.
+
+    The descriptor is all that is needed of that namespace: nothing is done in it.
+    """
+    with links() as here:
+        here.remove([fabric.host_end])
+        tunnel, sink = _index(here, fabric.tunnel), _index(here, fabric.sink)
+        inner = {"ifname": name, "net_ns_fd": namespace, "mtu": fabric.mtu}
+        end = here.make("veth", fabric.host_end, mtu=fabric.mtu, peer=inner)
+        here.put_below(end, sink)
+        nft.install(_guard(fabric), _silence(fabric), _patch(fabric, tunnel, end))
+        here.set_up(end)
+
+
+def intact(fabric: Fabric) -> bool:
+    """Whether all rules are in place, which anybody may have flushed who manages this node's packet filter."""
+    with links() as here:
+        return nft.intact(*_tables(fabric, here))
+
+
+def mend(fabric: Fabric) -> None:
+    """Put the rules back; the fabric is down until they are there."""
+    with links() as here:
+        tunnel = _index(here, fabric.tunnel)
+        here.set_down(tunnel)
+        nft.install(*_tables(fabric, here))
+        here.set_up(tunnel)
+
+
+def remove(job: int) -> None:
+    """Whatever there is of the job's fabric here; to be done as often as one likes."""
+    with links() as here:
+        here.remove(names.link(job, part) for part in "hvs")
+    nft.remove(*(Table(family, names.table(job)) for family in (nft.IPV4, nft.IPV6, nft.NETDEV)))
+
+
+def _tables(fabric: Fabric, here: Links) -> list[Table]:
+    """All rules for what is there: the job's end goes with the job's network, and the host's end with it."""
+    tunnel, end = here.index(fabric.tunnel), here.index(fabric.host_end)
+    return [_guard(fabric), _silence(fabric), *([_patch(fabric, tunnel, end)] if tunnel and end else [])]
+
+
+def _directions(fabric: Fabric) -> dict[str, list[IPv4Address]]:
+    """Where frames for each hardware address go. Nothing is ever learnt: there is no room for more than these."""
+    known = {fabric.hardware_address(place): [host] for place, host in enumerate(fabric.hosts) if place != fabric.place}
+    return {NOBODY: list(fabric.peers), **known}
+
+
+def _guard(fabric: Fabric) -> Table:
+    """Only root of a peer may send into the segment.
+
+    Judged where packets are put together again, so that nobody can hide a port in the second half of one.
+    """
+    ours = [
+        *nft.protocol(UDP),
+        *nft.target_port(fabric.port),
+        nft.payload(nft.TRANSPORT, VNI_PLACE, 3),
+        nft.compare(nft.EQUAL, fabric.vni.to_bytes(3, "big")),
+    ]
+    privileged = [*ours, *nft.source_in("peers"), *nft.source_port(*fabric.source_ports), nft.verdict(nft.ACCEPT)]
+    rules = [privileged, [*ours, nft.verdict(nft.DROP)]]
+    guard = Chain("guard", "input", BEFORE_ALL_OTHERS, rules)
+    return Table(nft.IPV4, names.table(fabric.job), [guard], [("peers", fabric.peers)])
+
+
+def _silence(fabric: Fabric) -> Table:
+    """A node that routes IPv6 would say so in the segment (seen on 6.18)."""
+    said = [*nft.link_is("OIFNAME", fabric.tunnel), nft.verdict(nft.DROP)]
+    return Table(nft.IPV6, names.table(fabric.job), [Chain("own", "output", BEFORE_ALL_OTHERS, [said])])
+
+
+def _patch(fabric: Fabric, tunnel: int, end: int) -> Table:
+    """The two ways between the tunnel and the host's end."""
+    bounded = [*nft.to_many(), nft.faster_than(fabric.flood), nft.verdict(nft.DROP)]
+    out = Chain("out", "ingress", 0, [bounded, nft.forwarded(tunnel)], link=fabric.host_end)
+    back = Chain("in", "ingress", 0, [nft.forwarded(end)], link=fabric.tunnel)
+    return Table(nft.NETDEV, names.table(fabric.job), [out, back])
+
+
+def _index(here: Links, name: str) -> int:
+    index = here.index(name)
+    if index is None:
+        raise MoorageError(f"there is no link {name} on this node: somebody has removed it")
+    return index
+
+
+@contextmanager
+def _told(fabric: Fabric) -> Iterator[None]:
+    """What the kernel refuses, in words."""
+    try:
+        yield
+    except NetlinkError as error:
+        match error.code:
+            case errno.EEXIST:
+                raise MoorageError(
+                    f"network {fabric.vni}, which job {fabric.job} gets by its number, is in use on this node"
+                ) from error
+            case errno.EADDRINUSE:
+                raise MoorageError(f"UDP port {fabric.port}, the fabric's, is in use on this node") from error
+        raise

@@ -1,0 +1,45 @@
+"""A network namespace that a user has handed over by a descriptor of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+from moorage.errors import MoorageError
+
+_NETWORK: Final = re.compile(r"net:\[[0-9]+\]")
+_OWNING_NAMESPACE: Final = 0xB701
+_OWNER: Final = 0xB704
+
+
+class NotTheirs(MoorageError):
+    """What was handed over is no network namespace of that user's."""
+
+
+def verify(descriptor: int, uid: int) -> None:
+    """NotTheirs unless it is of a network namespace that was made in a user namespace of this user's.
+
+    Nothing is asked of the descriptor before its name is known: it might be a file of a server that never answers. The
+    names of files begin with a slash, and those of the kernel's other objects are not these.
+    """
+    name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    if not _NETWORK.fullmatch(name):
+        raise NotTheirs("this is no network namespace")
+    if Path("/proc/thread-self/ns/net").samefile(f"/proc/self/fd/{descriptor}") or _owner(descriptor) != uid:
+        raise NotTheirs(f"the network namespace is not one of user {uid}'s own")
+
+
+def _owner(descriptor: int) -> int:
+    try:
+        namespace = fcntl.ioctl(descriptor, _OWNING_NAMESPACE)
+    except PermissionError as error:
+        raise NotTheirs("the network namespace belongs to nobody below us") from error
+    try:
+        answer = fcntl.ioctl(namespace, _OWNER, bytes(4))
+    finally:
+        os.close(namespace)
+    return int.from_bytes(answer, sys.byteorder)

@@ -1,0 +1,41 @@
+"""Notices that rules of a job are gone, as after a reload of the site's packet filter, and has them put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from moorage.net.nft import Changes
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Rules that have to be there, and what puts them back."""
+
+    name: str
+    intact: Callable[[], bool]
+    mend: Callable[[], None]
+
+
+class Watch:
+    """For a selector: once it is readable, look."""
+
+    def __init__(self, kept: Sequence[Kept]) -> None:
+        self.kept = kept
+        # Before anything is looked at: nothing is missed in between.
+        self.changes = Changes()
+
+    def fileno(self) -> int:
+        return self.changes.fileno()
+
+    def look(self) -> list[str]:
+        """The names of the rules that had to be put back."""
+        if not self.changes.drain():
+            return []
+        broken = [one for one in self.kept if not one.intact()]
+        for one in broken:
+            one.mend()
+        return [one.name for one in broken]
+
+    def close(self) -> None:
+        self.changes.close()
