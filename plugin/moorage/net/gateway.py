@@ -1,0 +1,176 @@
+"""The node as the gateway of a job: a veth pair and address translation, the only uplink that copies nothing.
+
+Packets of the job leave with the node's address and a source port that is not privileged, so that nobody can be taken
+for root of this node by what is root in a namespace of his own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv4Network
+from pathlib import Path
+from typing import Any, Final, Self
+
+from moorage.errors import MoorageError, UserError
+from moorage.net import names, nft, pool
+from moorage.net.links import links
+from moorage.net.nft import Chain, Rule, Table
+
+FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
+EVERYBODYS_PORTS: Final = (1024, 65535)
+ICMP, TCP, UDP = 1, 6, 17
+BEFORE_THE_SITES: Final = -10
+SOURCE_TRANSLATION: Final = 100
+POOL: Final = IPv4Network("100.96.0.0/16")
+IPV4_ONLY: Final = bytes([nft.IPV4])
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site settles for the uplink `kernel`."""
+
+    pool: IPv4Network = POOL
+    # Where no container may connect to.
+    refused: tuple[IPv4Network, ...] = ()
+    # A job's connections at a time: the node keeps a table of all jobs' that is not endless.
+    connections: int = 4096
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """All there is to know of it; the state of the job keeps this."""
+
+    job: int
+    network: IPv4Network
+    mtu: int
+    fabric_port: int
+    refused: tuple[IPv4Network, ...]
+    connections: int
+
+    @classmethod
+    def of(cls, job: int, fabric_port: int, site: Site) -> Self:
+        """The gateway that this node would be for the job; a UserError if it cannot be one."""
+        check()
+        with links() as here:
+            outside = here.way_out()
+            if outside is None:
+                raise MoorageError("this node has no default route: there is no outside for containers to reach")
+            network = pool.choose(site.pool, job, here.networks())
+            return cls(job, network, here.mtu(outside), fabric_port, site.refused, site.connections)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        refused = tuple(IPv4Network(text) for text in fields["refused"])
+        return cls(**{**fields, "network": IPv4Network(fields["network"]), "refused": refused})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**vars(self), "network": str(self.network), "refused": list(map(str, self.refused))}
+
+    @property
+    def outer(self) -> IPv4Interface:
+        """The node's address on the link, the job's way out."""
+        return IPv4Interface((self.network[1], self.network.prefixlen))
+
+    @property
+    def inner(self) -> IPv4Interface:
+        """The job's address on the link, which the job gives itself."""
+        return IPv4Interface((self.network[2], self.network.prefixlen))
+
+    @property
+    def host_end(self) -> str:
+        return names.link(self.job, "u")
+
+
+def check() -> None:
+    """Whether the node forwards packets at all is the site's to settle: it makes a router of the node."""
+    if FORWARDING.read_text().strip() != "1":
+        raise UserError(
+            "this node forwards no packets, which the uplink kernel needs",
+            "set net.ipv4.ip_forward=1, or take kernel out of uplink.allowed",
+        )
+
+
+def make(gateway: Gateway) -> None:
+    """Rules by the link's name: they are there before the link is."""
+    nft.install(_table(gateway))
+
+
+def plug(gateway: Gateway, namespace: int, name: str) -> None:
+    """Have the link in another network namespace, whose owner was verified; again, if it was there before."""
+    with links() as here:
+        here.remove([gateway.host_end])
+        nft.install(_table(gateway))
+        inner = {"ifname": name, "net_ns_fd": namespace, "mtu": gateway.mtu}
+        end = here.make("veth", gateway.host_end, mtu=gateway.mtu, peer=inner)
+        here.give_address(end, gateway.outer)
+        here.set_up(end)
+
+
+def intact(gateway: Gateway) -> bool:
+    """Whether all rules are in place, which anybody may have flushed who manages this node's packet filter."""
+    return nft.intact(_table(gateway))
+
+
+def mend(gateway: Gateway) -> None:
+    """Put the rules back; the link is down until they are there."""
+    with links() as here:
+        end = here.index(gateway.host_end)
+        if end:
+            here.set_down(end)
+        nft.install(_table(gateway))
+        if end:
+            here.set_up(end)
+
+
+def remove(job: int) -> None:
+    """Whatever there is of it; to be done as often as one likes."""
+    with links() as here:
+        here.remove([names.link(job, "u")])
+    nft.remove(Table(nft.INET, names.table(job)))
+
+
+def _table(gateway: Gateway) -> Table:
+    end = gateway.host_end
+    from_job, to_job = nft.link_is("IIFNAME", end), nft.link_is("OIFNAME", end)
+    drop = nft.verdict(nft.DROP)
+    answers: list[Rule] = [
+        [*to_job, *nft.connection(nft.ESTABLISHED_OR_RELATED), nft.verdict(nft.ACCEPT)],
+        [*to_job, drop],
+    ]
+    return Table(
+        nft.INET,
+        names.table(gateway.job),
+        [
+            # Nothing of this node's own is for the job, nor the job for anybody on this node.
+            Chain("input", "input", BEFORE_THE_SITES, [[*from_job, drop]]),
+            Chain("output", "output", BEFORE_THE_SITES, answers),
+            Chain("forward", "forward", BEFORE_THE_SITES, [*_allowed(gateway, from_job, drop), *answers]),
+            Chain("translate", "postrouting", SOURCE_TRANSLATION, _translation(gateway, from_job), kind="nat"),
+        ],
+    )
+
+
+def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rule]:
+    """What the job may send: as itself, and not where only root of a node or nobody of this site may."""
+    accepted = [[*from_job, *nft.protocol(number), nft.verdict(nft.ACCEPT)] for number in (TCP, UDP, ICMP)]
+    new = nft.connection(nft.NEW)
+    return [
+        [*from_job, nft.meta("NFPROTO"), nft.compare(nft.UNEQUAL, IPV4_ONLY), drop],
+        [*from_job, *nft.source(nft.UNEQUAL, gateway.inner.ip), drop],
+        [*from_job, *nft.protocol(UDP), *nft.target_port(gateway.fabric_port), drop],
+        *([*from_job, *nft.target_in(network), drop] for network in gateway.refused),
+        [*from_job, *new, nft.more_connections_than(gateway.connections), drop],
+        *accepted,
+        [*from_job, drop],
+    ]
+
+
+def _translation(gateway: Gateway, from_job: Rule) -> list[Rule]:
+    """By link, not by address: nothing but the job's packets is touched."""
+    ports = nft.masqueraded(*EVERYBODYS_PORTS)
+    return [
+        [*from_job, *nft.protocol(TCP), *ports],
+        [*from_job, *nft.protocol(UDP), *ports],
+        [*from_job, *nft.protocol(ICMP), *nft.masqueraded_portless()],
+    ]
