@@ -56,7 +56,7 @@ FAILS = {
     "scratch writable by all": rf"scratch.path: others than root can change {SCRATCH}: chown root .*; chmod go-w .*",
     "scratch open to all": rf"scratch.path: others than root can enter {SCRATCH}: chmod 700 {SCRATCH}",
     "scratch full": rf"16 MiB are free on {SCRATCH} and a job's scratch is \w+: make room, or make .* smaller",
-    "no inodes": rf"0 inodes are free on {SCRATCH} and a job's scratch needs 1: make room, or .*",
+    "no inodes": rf"0 inodes are free on {SCRATCH} and a job's scratch needs 1: make room",
     "scratch read-only": rf"scratch.path: {SCRATCH} is mounted read-only: mount it for writing",
     "scratch on ramfs": rf"scratch.path: {SCRATCH} lies on ramfs: choose a file system of this node .*",
     "no project quotas": r"/ \(ext4\) keeps no project quotas: mount ext4 or XFS with prjquota, or set .* to loop",
