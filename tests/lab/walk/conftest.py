@@ -16,7 +16,7 @@ from virtual.leftovers import Watch, make_ready
 # What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
 LONG = ("test_cost", "test_hostile", "test_power_cuts")
 # What is most likely to differ between releases of Slurm.
-ON_BOTH_SUITES = ("test_endings", "test_option", "test_podman")
+ON_BOTH_SUITES = ("test_option", "test_podman")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
