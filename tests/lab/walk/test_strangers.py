@@ -73,7 +73,12 @@ def test_the_owner_changes_nothing_of_roots_part(job: Job) -> None:
     found = successes(job.shell, "alice", places(job.shell, top))
     hers = (f"{top}/user", f"{top}/scratch")
     assert {"read", "create", "enter", "give_away"} == found[hers[0]] == found[hers[1]]
-    assert {place.removeprefix(top): ways for place, ways in found.items() if not place.startswith(hers)} == {
+    # The node's images are there to be read, and to be read alone.
+    images = f"{top}/images"
+    assert f"{images}/overlay" in found
+    assert not any(ways & CHANGES for place, ways in found.items() if place.startswith(images))
+    elsewhere = {place: ways for place, ways in found.items() if not place.startswith((*hers, images))}
+    assert {place.removeprefix(top): ways for place, ways in elsewhere.items()} == {
         "": {"enter"},
         "/etc": {"read", "enter"},
         "/etc/containers.conf": {"read"},
