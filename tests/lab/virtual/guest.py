@@ -109,7 +109,9 @@ def root_image(node: Path, archive: Path) -> Path:
         tree = place / "tree"
         _copy(node / "tree", tree)
         installation.install(tree, place)
-        _copy(node_store.filled(node.name, tree, archive), tree / node_store.PLACE)
+        store = node_store.filled(node.name, tree, archive)
+        (tree / node_store.PLACE).parent.mkdir(exist_ok=True)
+        _copy(store, tree / node_store.PLACE)
         with phase("making the guest's disk image"):
             _file_system(place / "disk", DISK_SIZE, "-L", "lab-root", "-d", str(tree))
         shutil.rmtree(tree)
