@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,12 +19,13 @@ CHECK: Final = "kubernetes"
 OLDEST_KIND: Final = (0, 33)
 
 
-def check(wanted: str, named: Path | None, facts: Facts) -> Iterator[Finding]:
-    """What shows to everybody: the image's name, and the program kind, which the site may have named."""
-    try:
-        kind.version(wanted)
-    except UserError as error:
-        yield Finding(CHECK, error.what, error.remedy)
+def check(images: Iterable[str], named: Path | None, facts: Facts) -> Iterator[Finding]:
+    """What shows to everybody: the images' names, and the program kind, which the site may have named."""
+    for image in images:
+        try:
+            kind.version(image)
+        except UserError as error:
+            yield Finding(CHECK, error.what, error.remedy)
     yield from _kind(named, facts)
 
 

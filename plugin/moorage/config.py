@@ -9,7 +9,22 @@ from typing import Any, Final, Literal
 
 from moorage.errors import UserError
 from moorage.facts import Facts, stamp
-from moorage.settings import GIB, MIB, Reader, absolute_path, choice, choices, count, factor, image, seconds, size
+from moorage.settings import (
+    GIB,
+    MIB,
+    Reader,
+    absolute_path,
+    choice,
+    choices,
+    count,
+    factor,
+    image,
+    images,
+    names,
+    phrase,
+    seconds,
+    size,
+)
 from moorage.spec import UPLINKS
 
 PLACE: Final = Path("/etc/moorage/moorage.yaml")
@@ -24,6 +39,19 @@ ViewKind = Literal["auto", "idmap", "copy"]
 def read(reader: Reader) -> dict[str, Reader]:
     """Makes a field a setting, whose value is read so."""
     return {"read": reader}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Who may use --k8s; what is empty keeps nobody out."""
+
+    users: tuple[str, ...] = field(default=(), metadata=read(names()))
+    groups: tuple[str, ...] = field(default=(), metadata=read(names()))
+    accounts: tuple[str, ...] = field(default=(), metadata=read(names()))
+    partitions: tuple[str, ...] = field(default=(), metadata=read(names()))
+    qos: tuple[str, ...] = field(default=(), metadata=read(names()))
+    most_nodes: int | None = field(default=None, metadata=read(count(1, 1 << 16)))
+    contact: str = field(default="the administrator", metadata=read(phrase()))
 
 
 @dataclass(frozen=True)
@@ -72,6 +100,7 @@ class Kubernetes:
     """What clusters are made of, and what they need."""
 
     image: str | None = field(default=None, metadata=read(image()))
+    further_images: tuple[str, ...] = field(default=(), metadata=read(images()))
     archive: Path | None = field(default=None, metadata=read(absolute_path()))
     kind: Path | None = field(default=None, metadata=read(absolute_path()))
     etcd: EtcdStorage = field(default="memory", metadata=read(choice("memory", "disk")))
@@ -79,6 +108,11 @@ class Kubernetes:
     least_cpus: int = field(default=2, metadata=read(count(1, 1024)))
     least_memory: int = field(default=3 * GIB, metadata=read(size(GIB, 1 << 40)))
     patience: float = field(default=1.0, metadata=read(factor(1, 20)))
+
+    @property
+    def images(self) -> tuple[str, ...]:
+        """Every one that a job may have, the usual one first."""
+        return tuple(dict.fromkeys(filter(None, (self.image, *self.further_images))))
 
 
 @dataclass(frozen=True)
@@ -103,6 +137,7 @@ class Wait:
 @dataclass(frozen=True)
 class Config:
     node_fault: NodeFault = field(default="fail", metadata=read(choice("fail", "drain")))
+    policy: Policy = field(default_factory=Policy)
     scratch: Scratch = field(default_factory=Scratch)
     run: Run = field(default_factory=Run)
     store: Store = field(default_factory=Store)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from moorage import clock, config, disk, job, kernel, slurmconf, subids, units
+from moorage import clock, config, disk, job, kernel, programs, slurmconf, subids, units
 from moorage.checks import EACH_JOB, Check, Scene, look_around
 from moorage.config import Config
 from moorage.errors import MoorageError, UserError
@@ -16,6 +16,7 @@ from moorage.facts import Facts, remembered
 from moorage.finding import Finding
 from moorage.node import Node
 
+QOS_TOLD: Final = (26, 5)
 SLURMD: Final = "*.slice/slurmd.service/cgroup.procs"
 
 
@@ -57,21 +58,34 @@ def _subids(scene: Scene) -> Iterator[Finding]:
     return (finding for kind in (subids.UIDS, subids.GIDS) for finding in subids.whole(kind, scene.node))
 
 
+def _policy(scene: Scene) -> Iterator[Finding]:
+    """Rules to which this Slurm gives no ground."""
+    rule = scene.config.policy
+    if rule.qos and programs.number(scene.around.slurm_says) < QOS_TOLD:
+        cause = "policy.qos keeps every job out: before Slurm 26.05 a Prolog is not told the QOS"
+        yield Finding("policy", cause, "use another rule")
+    for name, given, word in (("accounts", rule.accounts, "account"), ("qos", rule.qos, "qos")):
+        if given and not slurmconf.checks(word, scene.around.slurm):
+            cause = f"policy.{name} keeps nobody out: Slurm takes whatever a user writes after --{word}="
+            yield Finding("policy", cause, f"AccountingStorageEnforce=associations,qos in {scene.around.slurm_conf}")
+
+
 # What the rest needs is imported where there is something to look at: a health check comes again and again.
 
 
 def _clusters(scene: Scene) -> Iterator[Finding]:
-    if image := scene.config.kubernetes.image:
+    if images := scene.config.kubernetes.images:
         from moorage import clusters
 
-        yield from clusters.check(image, scene.config.kubernetes.kind, scene.facts)
+        yield from clusters.check(images, scene.config.kubernetes.kind, scene.facts)
 
 
 def _node_image(scene: Scene) -> Iterator[Finding]:
-    if image := scene.config.kubernetes.image:
+    if images := scene.config.kubernetes.images:
         from moorage import clusters
 
-        yield from clusters.image(image, scene.config)
+        for image in images:
+            yield from clusters.image(image, scene.config)
 
 
 def _store(scene: Scene) -> Iterator[Finding]:
@@ -92,6 +106,7 @@ MORE: Final = (
     Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
     Check("time limits", _limits),
     Check("slurmd", _own_mounts, for_root=True),
+    Check("policy", _policy),
     Check("subids", _subids),
     Check("units", lambda scene: units.check(scene.node)),
     Check("states of units", lambda scene: units.states(), slow=True),

@@ -6,7 +6,7 @@ import json
 import re
 import secrets
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -85,9 +85,25 @@ def version(image: str, wanted: str | None = None) -> Version:
     has = tuple(map(int, found[1].split(".")))
     if has < OLDEST:
         raise UserError(f"{image} is too old: its API cannot be closed to strangers", "take Kubernetes 1.32 or newer")
-    if wanted and has[: wanted.count(".") + 1] != tuple(map(int, wanted.split("."))):
+    if wanted and not _is(has, wanted):
         raise UserError(f"this node has Kubernetes {found[1]} and not {wanted}", f"ask for version={found[1]}")
     return has
+
+
+def chosen(images: Sequence[str], wanted: str) -> str:
+    """The first of the site's images that is this Kubernetes; a UserError that names those that there are."""
+    offered = {image: version(image) for image in images}
+    for image, has in offered.items():
+        if _is(has, wanted):
+            return image
+    there = [".".join(map(str, has)) for has in offered.values()]
+    what = f"this node has Kubernetes {' and '.join(there)} and not {wanted}"
+    raise UserError(what, f"ask for {' or '.join(f'version={one}' for one in there)}")
+
+
+def _is(has: Version, wanted: str) -> bool:
+    """1.36.3 is a 1.36, too."""
+    return has[: wanted.count(".") + 1] == tuple(map(int, wanted.split(".")))
 
 
 def bootstrap_token() -> str:

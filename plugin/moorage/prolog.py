@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from moorage import checks, files, journal, lock, podman, programs, rundir, scratch, subids, systemd, uplink
+from moorage import checks, files, journal, lock, podman, policy, programs, rundir, scratch, subids, systemd, uplink
 from moorage import config as configuration
 from moorage.checks import Surroundings
 from moorage.command import run
-from moorage.config import Config
+from moorage.config import Config, Policy
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UsageError, UserError, no_room
 from moorage.facts import Facts, remembered
@@ -29,6 +29,8 @@ from moorage.state import Limits, State
 PHASE: Final = "prolog"
 # Those that the job itself has to keep.
 WAITS: Final = ("agents", "podman", "kill")
+# Of these each job has one at most.
+IMAGES: Final = ("image", "further_images")
 REGISTRIES: Final = "/etc/containers/registries.conf"
 # slurmd drains the node for every other code.
 GOES_ON: Final = 0
@@ -62,6 +64,8 @@ class Plan:
     around: Surroundings
     uplink: uplink.Choice
     granted: Mapping[str, list[subids.Range]]
+    # That of its cluster, where it has one and the site has settled on any.
+    image: str | None = None
 
     @property
     def tools(self) -> podman.Tools:
@@ -91,9 +95,13 @@ class Plan:
             "versions": self.around.versions,
             "subuids": [[one.start, one.count] for one in self.granted["uid"]],
             "subgids": [[one.start, one.count] for one in self.granted["gid"]],
-            "kubernetes": {name: _plain(value) for name, value in vars(self.config.kubernetes).items()},
+            "kubernetes": {**self._kubernetes(), "image": self.image},
             "wait": {name: getattr(self.config.wait, name) for name in WAITS},
         }
+
+    def _kubernetes(self) -> dict[str, Any]:
+        settled = vars(self.config.kubernetes).items()
+        return {name: _plain(value) for name, value in settled if name not in IMAGES}
 
 
 def _plain(value: object) -> object:
@@ -142,10 +150,12 @@ def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
     if not spec.enabled:
         return
     _demand(wrong)
+    _demand(_policy(job, known.config.policy, environ))
     _demand(checks.node_checks(known.config, around, facts))
     granted = subids.granted(job.user)
     _demand(checks.user_checks(job, granted))
-    _carry_out(Plan(job, spec, known.config, around, _uplink(spec, known.config, around), granted))
+    way, image = _uplink(spec, known.config, around), _image(spec, known.config)
+    _carry_out(Plan(job, spec, known.config, around, way, granted, image))
 
 
 def _carry_out(plan: Plan) -> None:
@@ -192,6 +202,23 @@ def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
         return uplink.choose(around.offer, config.uplink, spec.uplink)
     except UserError as error:
         raise Refused([Finding("uplink", error.what, error.remedy, "user")]) from error
+
+
+def _policy(job: Job, rule: Policy, environ: Mapping[str, str]) -> Iterator[Finding]:
+    applicant = policy.Applicant.of(job, environ)
+    return policy.check(rule, applicant, lambda: policy.groups(applicant, rule.groups))
+
+
+def _image(spec: Spec, config: Config) -> str | None:
+    if spec.version is None or not config.kubernetes.images:
+        return config.kubernetes.image
+    # Only here: most jobs take what there is.
+    from moorage import kind
+
+    try:
+        return kind.chosen(config.kubernetes.images, spec.version)
+    except UserError as error:
+        raise Refused([Finding("kubernetes", error.what, error.remedy, "user")]) from error
 
 
 @contextmanager

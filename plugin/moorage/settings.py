@@ -18,6 +18,9 @@ _SIZE: Final = re.compile(r"([0-9]{1,15})([KMGT]?)")
 _IMAGE: Final = re.compile(
     r"[a-z0-9][a-z0-9._-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)*:[A-Za-z0-9_][A-Za-z0-9_.-]*(@sha256:[0-9a-f]{64})?"
 )
+# As wide as directories have those of users and groups, and never an option of a program.
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ .@\\+-]{0,254}\$?")
+_PHRASE: Final = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")
 _PATH: Final = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)+")
 
 
@@ -90,6 +93,30 @@ def choices(*known: str) -> Reader:
     return read
 
 
+def names() -> Reader:
+    """A list of users, groups or what else Slurm has names for; it may be empty."""
+
+    def read(value: object) -> tuple[str, ...]:
+        given = value if isinstance(value, list) else [None]
+        # What YAML takes for a number may have been written otherwise: 007 is 7.
+        if any(not isinstance(one, str) or not _NAME.fullmatch(one) for one in given) or len(set(given)) < len(given):
+            raise ValueError("a list of names, each once; [] for none, and a name of digits in quotes")
+        return tuple(given)
+
+    return read
+
+
+def phrase() -> Reader:
+    """Words for people."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not _PHRASE.fullmatch(value):
+            raise ValueError("a few words in ASCII, at most 200 letters")
+        return value
+
+    return read
+
+
 def absolute_path() -> Reader:
     """Plain enough to stand in a unit file, a mount table and a list of arguments."""
 
@@ -108,5 +135,17 @@ def image() -> Reader:
         if not isinstance(value, str) or not _IMAGE.fullmatch(value):
             raise ValueError("the name of an image with its tag, such as kindest/node:v1.36.3")
         return value
+
+    return read
+
+
+def images() -> Reader:
+    one = image()
+
+    def read(value: object) -> tuple[str, ...]:
+        try:
+            return tuple(one(name) for name in (value if isinstance(value, list) else [None]))
+        except ValueError:
+            raise ValueError("a list of images with their tags, such as [kindest/node:v1.35.4]; [] for none") from None
 
     return read

@@ -26,7 +26,19 @@ HOOK: Final = f"50-{NAME}"
 EXPLAINED: Final = "docs/configuration.md"
 LIMITS: Final = frozenset({"prologtimeout", "epilogtimeout", "prologepilogtimeout"})
 # What is looked for; with the thousands of nodes and partitions of a large site the rest is long.
-KEYS: Final = frozenset({"epilog", "plugstackconfig", "proctracktype", "prolog", "taskplugin"}) | LIMITS
+KEYS: Final = LIMITS | {
+    "accountingstorageenforce",
+    "epilog",
+    "plugstackconfig",
+    "proctracktype",
+    "prolog",
+    "taskplugin",
+}
+# Any of these words in AccountingStorageEnforce has Slurm check what a user writes there.
+CHECKED: Final = {
+    "account": frozenset({"all", "associations", "limits", "qos", "safe", "wckeys"}),
+    "qos": frozenset({"all", "qos"}),
+}
 
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$")
 _INCLUDE: Final = re.compile(r"^\s*include\s+(\S+)\s*$", re.IGNORECASE)
@@ -49,6 +61,12 @@ def read(path: Path) -> Settings:
         if match and match[1].lower() in KEYS:
             found.setdefault(match[1].lower(), []).append(match[2].strip('"'))
     return found
+
+
+def checks(what: str, settings: Settings) -> bool:
+    """Whether a job's account or QOS is one that its user may have, and not just what he has written."""
+    said = settings.get("accountingstorageenforce", [""])[-1]
+    return not CHECKED[what].isdisjoint(word.strip() for word in said.lower().split(","))
 
 
 def plugstack(path: Path, settings: Settings) -> Path:

@@ -176,7 +176,18 @@ def mount_of_nobody(site: Site, _: object) -> None:
     mounts.mount_tmpfs(site.run / "17", size=MIB, inodes=100, uid=0, gid=0, mode=0o711)
 
 
+def ruled(rule: str, enforced: str = "") -> Break:
+    def do(site: Site, _: object) -> None:
+        site.configured("scratch:", f"policy: {{{rule}}}\nscratch:")
+        site.slurm_conf("PrologTimeout", f"AccountingStorageEnforce={enforced}\nPrologTimeout")
+
+    return do
+
+
 FAULTS: dict[str, tuple[Break, str]] = {
+    # policy
+    "any account": (ruled("accounts: [physics]"), "policy: policy.accounts keeps nobody out: Slurm takes whatever"),
+    "an old Slurm tells no QOS": (ruled("qos: [normal]", "qos"), "policy: policy.qos keeps every job out: before"),
     # the shim, and Slurm
     "plugstack without the shim": (
         lambda site, _: (site.slurm / "plugstack.conf").write_text("# nothing\n"),

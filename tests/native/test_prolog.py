@@ -155,6 +155,74 @@ def test_a_users_fault_is_told_to_the_job_alone(place: Path, changed: dict[str, 
     assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
 
 
+POLICY = """\
+node_fault: drain
+policy:
+  users: [somebody-else]
+  groups: [aboard]
+  accounts: [physics]
+  partitions: [batch]
+  most_nodes: 2
+"""
+WELCOME = {"SLURM_JOB_ACCOUNT": "physics", "SLURM_JOB_PARTITION": "batch", "SLURM_JOB_NUM_NODES": "2"}
+
+
+@pytest.fixture
+def rules(place: Path, fake: Callable[..., FakeCommand]) -> FakeCommand:
+    """Everybody is a member of the group 2002."""
+    (place / "moorage.yaml").write_text(CONFIG.format(place=place) + POLICY)
+    getent = fake("getent")
+    getent.path.write_text('#!/bin/sh\ncase "$1" in group) echo "aboard:x:2002:" ;; *) echo "$2 1 2002" ;; esac\n')
+    return getent
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"SLURM_JOB_ACCOUNT": "chemistry"}, "account 'chemistry' may not use --k8s here (policy.accounts): "),
+        ({"SLURM_JOB_ACCOUNT": "a\n\x1b[31m"}, "account 'a\\n\\x1b[31m' may not use --k8s here (policy.accounts): "),
+        ({"SLURM_JOB_ACCOUNT": ""}, "Slurm does not say which account this job has (policy.accounts): "),
+        ({"SLURM_JOB_PARTITION": "gpu"}, "partition 'gpu' may not use --k8s here (policy.partitions): "),
+        ({"SLURM_JOB_NUM_NODES": "3"}, "this job has 3 nodes, and one with --k8s may have 2 (policy.most_nodes): "),
+    ],
+)
+@pytest.mark.usefixtures("rules")
+def test_who_may_not_is_told_and_the_node_goes_on(place: Path, changed: dict[str, str], words: str) -> None:
+    assert run(**WELCOME) == 0
+    assert JOB.description.exists()
+    clear()
+    assert run(**WELCOME | changed) == 0
+    assert refusal().startswith(words)
+    assert refusal()[:-1].isprintable()
+    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
+
+
+def test_who_is_in_no_group_may_not(rules: FakeCommand) -> None:
+    rules.path.write_text('#!/bin/sh\ncase "$1" in group) echo "aboard:x:2002:" ;; *) echo "$2 1" ;; esac\n')
+    assert run(**WELCOME) == 0
+    assert refusal().startswith("user nobody-aboard may not use --k8s here (policy.users and policy.groups): ask the")
+    clear()
+    # The group that slurmd runs the job with.
+    assert run(**WELCOME, SLURM_JOB_GID="2002") == 0
+    assert JOB.description.exists()
+
+
+@pytest.mark.parametrize(
+    ("spec", "image"),
+    [("1", "k/node:v1.36.3"), ("version=1.36", "k/node:v1.36.3"), ("version=1.35.4", "k/node:v1.35.4")],
+)
+def test_the_image_is_of_the_version_that_was_asked_for(place: Path, spec: str, image: str) -> None:
+    images = "kubernetes: {image: 'k/node:v1.36.3', further_images: ['k/node:v1.35.4']}\n"
+    (place / "moorage.yaml").write_text(CONFIG.format(place=place) + images)
+    assert run(SPANK_K8S=spec) == 0
+    assert Mooring.load(17).kubernetes.image == image
+    clear()
+    assert run(SPANK_K8S="version=1.34") == 0
+    assert refusal() == (
+        "this node has Kubernetes 1.36.3 and 1.35.4 and not 1.34: ask for version=1.36.3 or version=1.35.4\n"
+    )
+
+
 def test_a_user_without_ids_drains_no_node_however_often_he_tries(
     place: Path, fake: Callable[..., FakeCommand]
 ) -> None:

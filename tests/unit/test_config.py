@@ -78,6 +78,18 @@ def test_values_know_where_they_come_from(file: Path) -> None:
         ("kubernetes:\n  patience: 0.5\n", 2, "kubernetes.patience is 0.5: give a number from 1 to 20"),
         ("kubernetes:\n  patience: .inf\n", 2, "give a number from 1"),
         ("kubernetes:\n  etcd: ram\n", 2, "give one of memory, disk"),
+        ("kubernetes:\n  further_images: kindest/node:v1.35.4\n", 2, "give a list of images with their tags"),
+        ("kubernetes:\n  further_images: [node]\n", 2, "give a list of images with their tags"),
+        ("policy:\n  users: alice\n", 2, "policy.users is 'alice': give a list of names, each once; [] for none"),
+        ("policy:\n  users: [alice, alice]\n", 2, "give a list of names"),
+        ("policy:\n  accounts: [007]\n", 2, "a name of digits in quotes"),
+        ("policy:\n  groups: [-h]\n", 2, "give a list of names"),
+        ("policy:\n  partitions: ['a:b']\n", 2, "give a list of names"),
+        ('policy:\n  qos: ["a\\nb"]\n', 2, "give a list of names"),
+        ("policy:\n  user: [alice]\n", 2, "there is no setting policy.user: use one of policy.users, policy.groups"),
+        ("policy:\n  most_nodes: 0\n", 2, "policy.most_nodes is 0: give a whole number from 1"),
+        ('policy:\n  contact: "a\\nb"\n', 2, "give a few words"),
+        ("policy:\n  contact: ''\n", 2, "give a few words"),
         ("pids_max: 10\n", 1, "give a whole number from 256"),
         ("wait:\n  kill: 0\n", 2, "wait.kill is 0: give seconds, from 1 to 3600"),
         ("wait:\n  kill: soon\n", 2, "give seconds"),
@@ -139,6 +151,19 @@ def test_a_changed_file_is_parsed_again(file: Path) -> None:
     assert load(file, facts).scratch.size == 4 * GIB
 
 
+def test_names_as_directories_have_them(file: Path) -> None:
+    file.write_text("policy:\n  users: ['DOMAIN\\alice', bob@realm, node$]\n  groups: [domain users, '007']\n")
+    rule = load(file).policy
+    assert rule.users == ("DOMAIN\\alice", "bob@realm", "node$")
+    assert rule.groups == ("domain users", "007")
+
+
+def test_images_in_their_order_each_once(file: Path) -> None:
+    file.write_text("kubernetes: {image: 'k:v1.36.3', further_images: ['k:v1.35.4', 'k:v1.36.3', 'k:v1.34.1']}\n")
+    assert load(file).kubernetes.images == ("k:v1.36.3", "k:v1.35.4", "k:v1.34.1")
+    assert Config().kubernetes.images == ()
+
+
 def test_the_shipped_file_says_what_is_so_anyway() -> None:
     config = load(SHIPPED)
     assert config == Config()
@@ -146,6 +171,7 @@ def test_the_shipped_file_says_what_is_so_anyway() -> None:
         "kubernetes.archive",
         "kubernetes.image",
         "kubernetes.kind",
+        "policy.most_nodes",
         "slurm.bin",
     }
 

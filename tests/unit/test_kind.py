@@ -193,3 +193,24 @@ class TestVersion:
     def test_which_will_not_do(self, image: str, wanted: str | None, line: str) -> None:
         with pytest.raises(UserError, match=line):
             kind.version(image, wanted)
+
+    IMAGES = ("kindest/node:v1.36.3", "site/node:v1.35.4", "kindest/node:v1.35.9")
+
+    @pytest.mark.parametrize(
+        ("wanted", "image"),
+        [
+            ("1.36", "kindest/node:v1.36.3"),
+            ("1.35", "site/node:v1.35.4"),
+            ("1.35.9", "kindest/node:v1.35.9"),
+        ],
+    )
+    def test_chooses_the_first_image_that_is_it(self, wanted: str, image: str) -> None:
+        assert kind.chosen(self.IMAGES, wanted) == image
+
+    @pytest.mark.parametrize("wanted", ["1.3", "1.35.5", "1.37"])
+    def test_that_no_image_is(self, wanted: str) -> None:
+        with pytest.raises(UserError) as refused:
+            kind.chosen(self.IMAGES[:2], wanted)
+        assert str(refused.value) == (
+            f"this node has Kubernetes 1.36.3 and 1.35.4 and not {wanted}: ask for version=1.36.3 or version=1.35.4"
+        )

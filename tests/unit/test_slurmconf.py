@@ -198,3 +198,20 @@ def test_hooks_need_their_time(here: Path, text: str, causes: list[str]) -> None
 def test_the_place_of_plugstack(here: Path, text: str, path: str) -> None:
     file = written(here, text)
     assert slurmconf.plugstack(file, read(file)) == here / path
+
+
+@pytest.mark.parametrize(
+    ("line", "account", "qos"),
+    [
+        ("", False, False),
+        ("AccountingStorageEnforce=", False, False),
+        ("AccountingStorageEnforce=none", False, False),
+        ("AccountingStorageEnforce=nojobs,nosteps", False, False),
+        ("AccountingStorageEnforce=Associations", True, False),
+        ("AccountingStorageEnforce=safe, qos", True, True),
+        ("accountingstorageenforce=all", True, True),
+    ],
+)
+def test_what_of_a_users_words_slurm_checks(here: Path, line: str, account: bool, qos: bool) -> None:
+    settings = read(written(here, f"{GOOD}{line}\n"))
+    assert (slurmconf.checks("account", settings), slurmconf.checks("qos", settings)) == (account, qos)
