@@ -71,6 +71,7 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
         patience=site.patience,
         reserved=share.reserved(whole, job, site.reserve),
         files=mooring.places.scratch / "kubernetes",
+        hardware=mooring.hardware.openable(),
     )
 
 

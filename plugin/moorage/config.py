@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from moorage.errors import UserError
 from moorage.facts import Facts, stamp
@@ -34,6 +34,9 @@ ScratchKind = Literal["loop", "tmpfs", "project", "directory"]
 NodeFault = Literal["fail", "drain"]
 EtcdStorage = Literal["memory", "disk"]
 ViewKind = Literal["auto", "idmap", "copy"]
+
+
+Kind = TypeVar("Kind")
 
 
 def read(reader: Reader) -> dict[str, Reader]:
@@ -188,19 +191,20 @@ def settings(kind: type = Config, prefix: str = "") -> dict[str, Field[Any]]:
 def load(path: Path | None = None, facts: Facts | None = None) -> Config:
     """The configuration in this file; all defaults where there is none. With `facts`, a file is parsed but once."""
     path = path or PLACE
-    return build(_entries(path, facts or Facts()), path)
+    return build(entries(path, facts or Facts()), path)
 
 
 def examine(path: Path | None = None, facts: Facts | None = None) -> tuple[Config, list[UserError]]:
     """What the file sets, and everything that is wrong in it; all defaults where there is no sense in it at all."""
     path = path or PLACE
     try:
-        return examined(_entries(path, facts or Facts()), path)
+        return checked(Config, entries(path, facts or Facts()), path)
     except UserError as fault:
         return Config(), [fault]
 
 
-def _entries(path: Path, facts: Facts) -> list[Entry]:
+def entries(path: Path, facts: Facts) -> list[Entry]:
+    """Every value in the file; none where there is no file."""
     if not path.exists():
         return []
     remembered = facts.recall(f"configuration {path}", stamp(path), lambda: _parsed(path))
@@ -214,22 +218,22 @@ def _parsed(path: Path) -> list[tuple[str, Any, int]]:
     return [(entry.name, entry.value, entry.line) for entry in entries(path)]
 
 
-def build(entries: Iterable[Entry], path: Path) -> Config:
+def build(given: Iterable[Entry], path: Path) -> Config:
     """A configuration of these values, each of them checked; the first fault is raised."""
-    config, faults = examined(entries, path)
+    config, faults = checked(Config, given, path)
     if faults:
         raise faults[0]
     return config
 
 
-def examined(entries: Iterable[Entry], path: Path) -> tuple[Config, list[UserError]]:
-    """A configuration of those values that are right, and what is wrong with the others."""
-    known = settings()
+def checked(kind: type[Kind], given: Iterable[Entry], path: Path, /, **more: Any) -> tuple[Kind, list[UserError]]:  # noqa: ANN401
+    """A configuration of this kind of those values that are right, and what is wrong with the others."""
+    known = settings(kind)
     sections = {name.rpartition(".")[0] for name in known}
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     faults: list[UserError] = []
-    for entry in entries:
+    for entry in given:
         if entry.value is None and entry.name in sections:
             # Nothing but comments below its name.
             continue
@@ -239,7 +243,7 @@ def examined(entries: Iterable[Entry], path: Path) -> tuple[Config, list[UserErr
             sources[entry.name] = place
         except UserError as fault:
             faults.append(fault)
-    return _filled(Config, values, sources=sources), faults
+    return _filled(kind, values, "", sources=sources, **more), faults
 
 
 def _declared(place: str, name: str, known: Mapping[str, Field[Any]]) -> Field[Any]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from moorage import clock, config, disk, job, kernel, programs, slurmconf, subids, units
+from moorage import clock, config, disk, features, job, kernel, programs, slurmconf, subids, units
 from moorage.checks import EACH_JOB, Check, Scene, look_around
 from moorage.config import Config
 from moorage.errors import MoorageError, UserError
@@ -70,6 +70,11 @@ def _policy(scene: Scene) -> Iterator[Finding]:
             yield Finding("policy", cause, f"AccountingStorageEnforce=associations,qos in {scene.around.slurm_conf}")
 
 
+def _features(scene: Scene) -> Iterator[Finding]:
+    _, faults = features.examine(facts=scene.facts)
+    return (Finding(features.CHECK, fault.what, fault.remedy) for fault in faults)
+
+
 # What the rest needs is imported where there is something to look at: a health check comes again and again.
 
 
@@ -107,6 +112,7 @@ MORE: Final = (
     Check("time limits", _limits),
     Check("slurmd", _own_mounts, for_root=True),
     Check("policy", _policy),
+    Check("features", _features),
     Check("subids", _subids),
     Check("units", lambda scene: units.check(scene.node)),
     Check("states of units", lambda scene: units.states(), slow=True),

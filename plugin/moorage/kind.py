@@ -7,11 +7,12 @@ import re
 import secrets
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from moorage.errors import UserError
+from moorage.hardware import Bind, Hardware
 
 # The first whose API server can keep strangers out of everything but its health.
 OLDEST: Final = (1, 32)
@@ -59,6 +60,7 @@ class Plan:
     patience: float
     reserved: Mapping[str, str]
     files: Path
+    hardware: Hardware = field(default_factory=Hardware)
 
     @property
     def lease(self) -> float:
@@ -112,16 +114,25 @@ def bootstrap_token() -> str:
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    mount = {"hostPath": str(plan.files), "containerPath": FILES, "readOnly": True}
+    mounts = [{"hostPath": str(plan.files), "containerPath": FILES, "readOnly": True}, *_mounts(plan.hardware)]
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "name": name(plan.job),
-        "nodes": [{"role": "control-plane", "image": plan.image, "extraMounts": [mount]}],
+        "nodes": [{"role": "control-plane", "image": plan.image, "extraMounts": mounts}],
         "containerdConfigPatches": [CONTAINERD],
         # YAML holds JSON.
         "kubeadmConfigPatches": [json.dumps(patch) for patch in kubeadm(plan)],
     }
+
+
+def _mounts(hardware: Hardware) -> list[dict[str, Any]]:
+    """kind knows of no devices: their files are mounted, where pods find them by hostPath."""
+    places = [Bind(device, device, writable=True) for device in hardware.devices]
+    return [
+        {"hostPath": bind.source, "containerPath": bind.target, "readOnly": not bind.writable}
+        for bind in (*places, *hardware.binds)
+    ]
 
 
 def files(plan: Plan) -> dict[str, dict[str, Any]]:

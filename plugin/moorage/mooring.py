@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from moorage import job
 from moorage.errors import MoorageError, UserError
+from moorage.hardware import Hardware
 from moorage.podman import Places
 from moorage.spec import Spec
 
@@ -53,6 +54,7 @@ class Mooring:
     waits: Waits
     kubernetes: Kubernetes
     places: Places
+    hardware: Hardware = field(default_factory=Hardware)
 
     @classmethod
     def load(cls, number: int) -> Self:
@@ -85,6 +87,7 @@ class Mooring:
             waits=Waits(**{name: float(value) for name, value in fields.get("wait", {}).items()}),
             kubernetes=Kubernetes(**fields.get("kubernetes", {})),
             places=places,
+            hardware=Hardware.from_dict(fields.get("hardware", {})),
         )
 
     @property

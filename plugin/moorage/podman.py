@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from moorage.hardware import Bind, Hardware
 from moorage.job import Job
 
+# What containers.conf has unless told otherwise; an image's own comes before it.
+DEFAULT_PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEEPER_SOCKET: Final = "keeper.sock"
 # Podman finds a user's bus without being told (by its usual place), but not where it is told of another one.
 NO_BUS: Final = "no-bus"
@@ -68,6 +71,8 @@ class Tools:
     # The job's view of the node's images, if there are any.
     images: Path | None = None
     python: Path = Path(sys.executable)
+    # What every container gets.
+    hardware: Hardware = field(default_factory=Hardware)
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ def containers_conf(places: Places, tools: Tools) -> str:
                 Key("log_driver", "k8s-file", "journald is the default where its files can be read: beyond the job"),
                 Key("pids_limit", 0, "the job's tree has a limit of its own"),
                 Key("keyring", False, "each container would take one of the 200 keys that a user has on a node"),
+                *_hardware(tools.hardware),
             ),
             "engine": (
                 Key("cgroup_manager", "cgroupfs", "systemd would put containers outside the job"),
@@ -117,6 +123,19 @@ def containers_conf(places: Places, tools: Tools) -> str:
             ),
         },
     )
+
+
+def _hardware(given: Hardware) -> Iterator[Key]:
+    if given.devices:
+        yield Key("devices", [f"{one}:{one}:rw" for one in given.devices], "the site's: the job may open no others")
+    if given.binds:
+        yield Key("mounts", [_mount(bind) for bind in given.binds], "what goes with them")
+    if given.environment:
+        yield Key("env", [DEFAULT_PATH, *given.environment], "the same; Podman's default is replaced, not added to")
+
+
+def _mount(bind: Bind) -> str:
+    return f"type=bind,source={bind.source},destination={bind.target},ro={'false' if bind.writable else 'true'}"
 
 
 def storage_conf(places: Places, images: Path | None = None) -> str:

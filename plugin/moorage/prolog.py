@@ -11,7 +11,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from moorage import checks, files, journal, lock, podman, policy, programs, rundir, scratch, subids, systemd, uplink
+from moorage import (
+    checks,
+    features,
+    files,
+    journal,
+    lock,
+    podman,
+    policy,
+    programs,
+    rundir,
+    scratch,
+    subids,
+    systemd,
+    uplink,
+)
 from moorage import config as configuration
 from moorage.checks import Surroundings
 from moorage.command import run
@@ -19,7 +33,9 @@ from moorage.config import Config, Policy
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UsageError, UserError, no_room
 from moorage.facts import Facts, remembered
+from moorage.features import Outfit
 from moorage.finding import Finding
+from moorage.hardware import Hardware
 from moorage.job import Job
 from moorage.node import Node
 from moorage.option import HOOK
@@ -66,6 +82,7 @@ class Plan:
     granted: Mapping[str, list[subids.Range]]
     # That of its cluster, where it has one and the site has settled on any.
     image: str | None = None
+    outfit: Outfit = field(default_factory=Outfit)
 
     @property
     def tools(self) -> podman.Tools:
@@ -77,6 +94,8 @@ class Plan:
             runtime=runtime.path,
             driver=self.uplink.driver,
             registries=Node().text(REGISTRIES) or None,
+            # A cluster's node gets it from kind, and its pods from the node.
+            hardware=self.outfit.hardware if self.spec.cluster == "none" else Hardware(),
         )
 
     @property
@@ -95,6 +114,7 @@ class Plan:
             "versions": self.around.versions,
             "subuids": [[one.start, one.count] for one in self.granted["uid"]],
             "subgids": [[one.start, one.count] for one in self.granted["gid"]],
+            "hardware": self.outfit.hardware.as_dict(),
             "kubernetes": {**self._kubernetes(), "image": self.image},
             "wait": {name: getattr(self.config.wait, name) for name in WAITS},
         }
@@ -155,14 +175,16 @@ def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
     granted = subids.granted(job.user)
     _demand(checks.user_checks(job, granted))
     way, image = _uplink(spec, known.config, around), _image(spec, known.config)
-    _carry_out(Plan(job, spec, known.config, around, way, granted, image))
+    _carry_out(Plan(job, spec, known.config, around, way, granted, image, _outfit(facts, environ)))
 
 
 def _carry_out(plan: Plan) -> None:
     with _undone_on_failure(plan.job, plan.config):
         _make(plan)
     what = f"prepared with {plan.config.scratch.kind} scratch and {plan.uplink.driver} ({plan.uplink.reason})"
-    journal.log(what, phase=PHASE, job=plan.job, uplink=plan.uplink.driver)
+    journal.log(what, phase=PHASE, job=plan.job, uplink=plan.uplink.driver, features=" ".join(plan.outfit.names))
+    for one in plan.outfit.left_out:
+        journal.log(f"feature {one}", phase=PHASE, job=plan.job)
 
 
 def unforeseen(error: Exception) -> Finding:
@@ -207,6 +229,15 @@ def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
 def _policy(job: Job, rule: Policy, environ: Mapping[str, str]) -> Iterator[Finding]:
     applicant = policy.Applicant.of(job, environ)
     return policy.check(rule, applicant, lambda: policy.groups(applicant, rule.groups))
+
+
+def _outfit(facts: Facts, environ: Mapping[str, str]) -> Outfit:
+    """The site's hardware, by what Slurm has allotted to the job."""
+    there, wrong = features.examine(facts=facts)
+    _demand(Finding(features.CHECK, fault.what, fault.remedy) for fault in wrong)
+    given = features.outfit(there, features.allotted(environ))
+    _demand(given.faults)
+    return given
 
 
 def _image(spec: Spec, config: Config) -> str | None:

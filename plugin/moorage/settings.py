@@ -22,6 +22,8 @@ _IMAGE: Final = re.compile(
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ .@\\+-]{0,254}\$?")
 _PHRASE: Final = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")
 _PATH: Final = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)+")
+_BIND: Final = re.compile(rf"{_PATH.pattern}(:{_PATH.pattern})?(:rw)?")
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}=[ -~]{0,999}")
 
 
 def size(least: int, most: int) -> Reader:
@@ -93,15 +95,45 @@ def choices(*known: str) -> Reader:
     return read
 
 
-def names() -> Reader:
-    """A list of users, groups or what else Slurm has names for; it may be empty."""
+def _list(form: re.Pattern[str], right: str) -> Reader:
+    """Texts of this form, each once; it may be empty."""
 
     def read(value: object) -> tuple[str, ...]:
         given = value if isinstance(value, list) else [None]
-        # What YAML takes for a number may have been written otherwise: 007 is 7.
-        if any(not isinstance(one, str) or not _NAME.fullmatch(one) for one in given) or len(set(given)) < len(given):
-            raise ValueError("a list of names, each once; [] for none, and a name of digits in quotes")
+        if any(not isinstance(one, str) or not form.fullmatch(one) for one in given) or len(set(given)) < len(given):
+            raise ValueError(right)
         return tuple(given)
+
+    return read
+
+
+def names() -> Reader:
+    """Users, groups or what else Slurm has names for."""
+    # What YAML takes for a number may have been written otherwise: 007 is 7.
+    return _list(_NAME, "a list of names, each once; [] for none, and a name of digits in quotes")
+
+
+def devices(each: str) -> Reader:
+    """Of character devices; `each` stands for a number in their names."""
+    form = re.compile(rf"/dev(/[A-Za-z0-9_][A-Za-z0-9_.+{each}-]*)+")
+    return _list(form, f"a list of devices below /dev, each once, such as [/dev/nvidia{each}]")
+
+
+def binds() -> Reader:
+    return _list(_BIND, "a list of absolute paths, each once, as /SOURCE or /SOURCE:/TARGET, with :rw to be written to")
+
+
+def assignments() -> Reader:
+    """Variables of an environment."""
+    return _list(_ASSIGNMENT, "a list of NAME=VALUE in ASCII, each once")
+
+
+def told_gres(*known: str) -> Reader:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in known:
+            others = "for other resources leave it out, what the job may open is the limit anyway"
+            raise ValueError(f"{' or '.join(known)}, of which Slurm tells a Prolog; {others}")
+        return value
 
     return read
 
@@ -140,12 +172,4 @@ def image() -> Reader:
 
 
 def images() -> Reader:
-    one = image()
-
-    def read(value: object) -> tuple[str, ...]:
-        try:
-            return tuple(one(name) for name in (value if isinstance(value, list) else [None]))
-        except ValueError:
-            raise ValueError("a list of images with their tags, such as [kindest/node:v1.35.4]; [] for none") from None
-
-    return read
+    return _list(_IMAGE, "a list of images with their tags, each once, such as [kindest/node:v1.35.4]; [] for none")

@@ -176,6 +176,14 @@ def mount_of_nobody(site: Site, _: object) -> None:
     mounts.mount_tmpfs(site.run / "17", size=MIB, inodes=100, uid=0, gid=0, mode=0o711)
 
 
+def feature(text: str) -> Break:
+    def do(site: Site, _: object) -> None:
+        (site.place / "features.d").mkdir()
+        (site.place / "features.d" / "tape.yaml").write_text(text)
+
+    return do
+
+
 def ruled(rule: str, enforced: str = "") -> Break:
     def do(site: Site, _: object) -> None:
         site.configured("scratch:", f"policy: {{{rule}}}\nscratch:")
@@ -185,7 +193,11 @@ def ruled(rule: str, enforced: str = "") -> Break:
 
 
 FAULTS: dict[str, tuple[Break, str]] = {
-    # policy
+    # what the site has written
+    "a feature that is none": (
+        feature("gres: tape\n"),
+        "features: /run/site/features.d/tape.yaml:1: gres is 'tape'",
+    ),
     "any account": (ruled("accounts: [physics]"), "policy: policy.accounts keeps nobody out: Slurm takes whatever"),
     "an old Slurm tells no QOS": (ruled("qos: [normal]", "qos"), "policy: policy.qos keeps every job out: before"),
     # the shim, and Slurm

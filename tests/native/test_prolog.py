@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +32,7 @@ from moorage import job as jobs
 from moorage.checks import Surroundings
 from moorage.deadline import Deadline
 from moorage.finding import Finding
+from moorage.hardware import Bind
 from moorage.job import Job
 from moorage.mooring import Mooring
 from moorage.programs import Program
@@ -221,6 +224,60 @@ def test_the_image_is_of_the_version_that_was_asked_for(place: Path, spec: str, 
     assert refusal() == (
         "this node has Kubernetes 1.36.3 and 1.35.4 and not 1.34: ask for version=1.36.3 or version=1.35.4\n"
     )
+
+
+@pytest.fixture
+def tape(place: Path) -> Path:
+    """Two devices that are Slurm's to give, and one for all."""
+    (place / "features.d").mkdir()
+    mounts.mount_tmpfs(Path("/dev/shm"), size=1 << 20, inodes=0, uid=0, gid=0, mode=0o755)
+    for number in (0, 1, 5):
+        os.mknod(f"/dev/shm/tape{number}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+    (place / "features.d" / "tape.yaml").write_text(
+        "gres: gpu\ndevices: [/dev/shm/tape%]\nbinds: ['/mnt/features.d:/opt/tape']\nenvironment: [TAPE=yes]\n"
+    )
+    (place / "features.d" / "all.yaml").write_text("devices: [/dev/shm/tape5]\n")
+    (place / "features.d" / "absent.yaml").write_text("devices: [/dev/shm/tape9]\n")
+    return place / "features.d"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "devices"),
+    [
+        ({}, ["/dev/shm/tape5"]),
+        ({"SLURM_JOB_GPUS": "1"}, ["/dev/shm/tape5", "/dev/shm/tape1"]),
+        ({"SLURM_JOB_GPUS": "0,1"}, ["/dev/shm/tape5", "/dev/shm/tape0", "/dev/shm/tape1"]),
+        ({"SPANK_SLURM_JOB_GPUS": "0", "CUDA_VISIBLE_DEVICES": "0"}, ["/dev/shm/tape5"]),
+    ],
+)
+@pytest.mark.usefixtures("tape")
+def test_hardware_is_what_slurm_has_allotted(gpus: dict[str, str], devices: list[str]) -> None:
+    assert run(**gpus) == 0
+    told = Mooring.load(17).hardware
+    assert list(told.devices) == devices
+    binds = [Bind("/mnt/features.d", "/opt/tape")] if len(devices) > 1 else []
+    assert list(told.binds) == binds
+    written = tomllib.loads((JOB.run / "etc" / "containers.conf").read_text())["containers"]
+    assert written["devices"] == [f"{one}:{one}:rw" for one in devices]
+    assert ("env" in written) is ("mounts" in written) is bool(binds)
+
+
+@pytest.mark.usefixtures("tape")
+def test_a_clusters_hardware_is_for_kind_to_hand_on() -> None:
+    assert run(SPANK_K8S="1", SLURM_JOB_GPUS="1") == 0
+    assert Mooring.load(17).hardware.devices == ("/dev/shm/tape5", "/dev/shm/tape1")
+    assert "devices" not in tomllib.loads((JOB.run / "etc" / "containers.conf").read_text())["containers"]
+
+
+def test_allotted_hardware_that_is_not_there_is_named(tape: Path) -> None:
+    assert run(SLURM_JOB_GPUS="7") == 0
+    assert refusal().startswith(f"{tape}/tape.yaml: this node has no /dev/shm/tape7, and this job was allotted gpu")
+
+
+def test_a_feature_that_is_wrong_is_named(tape: Path) -> None:
+    (tape / "all.yaml").write_text("device: [/dev/null]\n")
+    assert run() == 0
+    assert refusal().startswith(f"{tape}/all.yaml:1: there is no setting device: use one of gres, devices, binds,")
 
 
 def test_a_user_without_ids_drains_no_node_however_often_he_tries(

@@ -12,6 +12,7 @@ import pytest
 
 from moorage import kind
 from moorage.errors import UserError
+from moorage.hardware import Bind, Hardware
 from moorage.kind import Plan
 
 # In kind's own source, and so the same for everybody.
@@ -45,6 +46,15 @@ class TestCluster:
         assert (node["role"], node["image"]) == ("control-plane", PLAN.image)
         assert node["extraMounts"] == [
             {"hostPath": "/run/moorage/17/scratch/kubernetes", "containerPath": "/kind/moorage", "readOnly": True}
+        ]
+
+    def test_hardware_is_mounted_where_it_is(self) -> None:
+        hardware = Hardware(("/dev/tape0",), (Bind("/opt/lib", "/opt/tape"), Bind("/a", "/a", writable=True)), ("A=b",))
+        (node,) = kind.configuration(replace(PLAN, hardware=hardware))["nodes"]
+        assert node["extraMounts"][1:] == [
+            {"hostPath": "/dev/tape0", "containerPath": "/dev/tape0", "readOnly": False},
+            {"hostPath": "/opt/lib", "containerPath": "/opt/tape", "readOnly": True},
+            {"hostPath": "/a", "containerPath": "/a", "readOnly": False},
         ]
 
     def test_names_come_from_the_job(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from moorage import job
 from moorage.errors import MoorageError, UserError
+from moorage.hardware import Bind, Hardware
 from moorage.mooring import Mooring, Waits, this_job
 
 FIELDS: dict[str, Any] = {
@@ -42,6 +43,14 @@ def test_all_of_it(run: Path) -> None:
     assert mooring.waits == Waits(1, 2.5, 3)
     assert mooring.warden == run / "warden.sock"
     assert mooring.places.run == run
+
+
+def test_hardware(run: Path) -> None:
+    hardware = Hardware(("/dev/tape0",), (Bind("/opt/lib", "/opt/tape"),), ("A=b",))
+    (run / "job.json").write_text(json.dumps(FIELDS | {"hardware": hardware.as_dict()}))
+    assert Mooring.load(17).hardware == hardware
+    (run / "job.json").write_text(json.dumps(FIELDS))
+    assert Mooring.load(17).hardware == Hardware()
 
 
 @pytest.mark.parametrize("missing", ["srun", "wait"])

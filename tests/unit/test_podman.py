@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moorage import podman
+from moorage.hardware import Bind, Hardware
 from moorage.job import Job
 from moorage.podman import Places, Tools
 
@@ -61,6 +63,22 @@ class TestContainersConf:
         content = containers(Tools(Path("/p"), Path("/opt/site/bin/runc"), "pasta"))
         assert content["engine"]["runtime"] == "runc"
         assert content["engine"]["runtimes"] == {"runc": ["/opt/site/bin/runc"]}
+
+    def test_hardware_is_for_every_container(self) -> None:
+        hardware = Hardware(
+            ("/dev/tape0",), (Bind("/opt/lib", "/opt/tape"), Bind("/a", "/a", writable=True)), ("A=b c",)
+        )
+        content = containers(replace(TOOLS, hardware=hardware))["containers"]
+        assert content["devices"] == ["/dev/tape0:/dev/tape0:rw"]
+        assert content["mounts"] == [
+            "type=bind,source=/opt/lib,destination=/opt/tape,ro=true",
+            "type=bind,source=/a,destination=/a,ro=false",
+        ]
+        # The one list takes the place of Podman's own, without which a container of a bare image has no PATH.
+        assert content["env"] == ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "A=b c"]
+
+    def test_without_any_podmans_own_is_kept(self) -> None:
+        assert not {"devices", "mounts", "env"} & containers()["containers"].keys()
 
     def test_two_jobs_share_no_place(self) -> None:
         places = [

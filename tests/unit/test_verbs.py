@@ -85,6 +85,34 @@ def test_config_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert set(shown) == {name for name, _ in Config().values()}
 
 
+def test_config_shows_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "features.d").mkdir()
+    (tmp_path / "features.d" / "tape.yaml").write_text("gres: gpu\ndevices: [/dev/tape%]\n")
+    called("config", "show", str(tmp_path / "moorage.yaml"))
+    lines = capsys.readouterr().out.splitlines()
+    assert f"features.tape.gres: gpu  # {tmp_path}/features.d/tape.yaml:1" in lines
+    assert f"features.tape.devices: [/dev/tape%]  # {tmp_path}/features.d/tape.yaml:2" in lines
+    assert not any("binds" in line for line in lines)
+    called("config", "show", "--json", str(tmp_path / "moorage.yaml"))
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["features.tape.devices"] == {
+        "value": ["/dev/tape%"],
+        "source": f"{tmp_path}/features.d/tape.yaml:2",
+    }
+
+
+def test_config_names_what_is_wrong_in_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "moorage.yaml").write_text("nodes: 4\n")
+    (tmp_path / "features.d").mkdir()
+    (tmp_path / "features.d" / "tape.yaml").write_text("gres: tape\n")
+    called("config", "show", str(tmp_path / "moorage.yaml"), code=1)
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[1] for line in said] == [
+        f"{tmp_path}/moorage.yaml:1",
+        f"{tmp_path}/features.d/tape.yaml:1",
+    ]
+
+
 def test_net_explain(
     tmp_path: Path,
     fake_command: Callable[..., FakeCommand],

@@ -6,11 +6,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from moorage import features
 from moorage.config import PLACE, Config, examine
 from moorage.errors import FAILED
+from moorage.features import Feature
 from moorage.settings import shown_size
 
 
@@ -18,7 +20,9 @@ def main(words: Sequence[str]) -> int:
     # `show` is all there is to do so far.
     arguments = parser().parse_args(words or ["show"])
     config, faults = examine(arguments.file)
-    print(as_json(config) if arguments.json else as_yaml(config))
+    there, wrong = features.examine(arguments.file.parent / features.DIRECTORY)
+    faults = [*faults, *wrong]
+    print(as_json(config, there) if arguments.json else as_yaml(config, there))
     for fault in faults:
         print(f"moorage: {fault}", file=sys.stderr)
     return FAILED if faults else 0
@@ -34,13 +38,22 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def as_yaml(config: Config) -> str:
-    return "\n".join(f"{name}: {_shown(name, value)}  # {config.source(name)}" for name, value in config.values())
+def as_yaml(config: Config, there: Sequence[Feature] = ()) -> str:
+    return "\n".join(f"{name}: {_shown(name, value)}  # {source}" for name, value, source in _all(config, there))
 
 
-def as_json(config: Config) -> str:
-    shown = {name: {"value": _plain(value), "source": config.source(name)} for name, value in config.values()}
+def as_json(config: Config, there: Sequence[Feature] = ()) -> str:
+    shown = {name: {"value": _plain(value), "source": source} for name, value, source in _all(config, there)}
     return json.dumps(shown, indent=1)
+
+
+def _all(config: Config, there: Sequence[Feature]) -> Iterator[tuple[str, object, str]]:
+    """Each by its full name, and where it comes from; of features what their files set."""
+    for name, value in config.values():
+        yield name, value, config.source(name)
+    for feature in there:
+        for name, value, source in feature.values():
+            yield f"features.{feature.name}.{name}", value, source
 
 
 def _plain(value: object) -> object:

@@ -1,0 +1,140 @@
+"""The site's hardware as data: what containers of which jobs are to see, in one file for each kind."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Final
+
+from moorage import config
+from moorage.config import read
+from moorage.errors import UserError
+from moorage.facts import Facts
+from moorage.finding import Finding
+from moorage.hardware import Bind, Hardware
+from moorage.settings import assignments, binds, devices, told_gres
+
+DIRECTORY: Final = "features.d"
+CHECK: Final = "features"
+# What Slurm tells a Prolog of a job's generic resources: GPUs, or shares of them, and of no other (seen in the sources
+# up to 26.05).
+TOLD: Final = {"gpu": "SLURM_JOB_GPUS"}
+# It says so where a GPU has no file.
+NO_FILES: Final = "NoDevFiles"
+# In a device's name, for each that was allotted.
+EACH: Final = "%"
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_NUMBER: Final = re.compile(r"[0-9]{1,5}")
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One file; without `gres` it is for every job."""
+
+    gres: str | None = field(default=None, metadata=read(told_gres(*TOLD)))
+    devices: tuple[str, ...] = field(default=(), metadata=read(devices(EACH)))
+    binds: tuple[str, ...] = field(default=(), metadata=read(binds()))
+    environment: tuple[str, ...] = field(default=(), metadata=read(assignments()))
+    path: Path = field(default=Path(), compare=False)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    def values(self) -> Iterator[tuple[str, object, str]]:
+        """What its file sets, and where."""
+        for name in (one.name for one in fields(self) if "read" in one.metadata):
+            if name in self.sources:
+                yield name, getattr(self, name), self.sources[name]
+
+    def hardware(self, numbers: Sequence[str]) -> Hardware:
+        """All of it, with these devices of its resource."""
+        found = [one.replace(EACH, number) for one in self.devices for number in (numbers if EACH in one else ("",))]
+        return Hardware(tuple(found), tuple(map(Bind.parse, self.binds)), self.environment)
+
+
+def place() -> Path:
+    return config.PLACE.parent / DIRECTORY
+
+
+def examine(directory: Path | None = None, facts: Facts | None = None) -> tuple[list[Feature], list[UserError]]:
+    """Every file of the directory, by name, and all that is wrong in them."""
+    directory = directory or place()
+    found: list[Feature] = []
+    try:
+        faults = list(_unsafe(directory))
+        paths = sorted(path for path in directory.iterdir() if path.suffix == ".yaml" and path.name[0] != ".")
+    except FileNotFoundError:
+        return [], []
+    for path in paths:
+        feature, wrong = _examined(path, facts or Facts())
+        found.append(feature)
+        faults += wrong
+    return found, faults
+
+
+def _examined(path: Path, facts: Facts) -> tuple[Feature, list[UserError]]:
+    if not _NAME.fullmatch(path.stem):
+        return Feature(path=path), [UserError(f"{path} is no name for a feature", "use a-z, 0-9, _ and -")]
+    try:
+        feature, faults = config.checked(Feature, config.entries(path, facts), path, path=path)
+    except UserError as fault:
+        return Feature(path=path), [fault]
+    if not feature.gres and any(EACH in device for device in feature.devices):
+        what = f"{feature.sources['devices']}: {EACH} stands for a device that was allotted"
+        faults.append(UserError(what, f"say of which resource, with gres: {' or '.join(TOLD)}"))
+    return feature, faults
+
+
+def _unsafe(directory: Path) -> Iterator[UserError]:
+    status = directory.stat()
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        yield UserError(
+            f"{directory} can be written by others than root", f"chown root: {directory}; chmod 755 {directory}"
+        )
+
+
+def allotted(environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """The resources that Slurm says this job has on this node, with their numbers as far as they have any."""
+    said = {name: environ.get(variable, "") for name, variable in TOLD.items()}
+    return {
+        name: [number for number in text.split(",") if _NUMBER.fullmatch(number)]
+        for name, text in said.items()
+        if text and text != NO_FILES
+    }
+
+
+@dataclass(frozen=True)
+class Outfit:
+    """What a job gets, of which features, and what keeps it from getting all."""
+
+    hardware: Hardware = field(default_factory=Hardware)
+    names: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    faults: tuple[Finding, ...] = ()
+
+
+def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]]) -> Outfit:
+    """What a job was allotted has to be there; what is for every job is left out where this node has not got it."""
+    parts: dict[str, Hardware] = {}
+    left_out: list[str] = []
+    faults: list[Finding] = []
+    for feature in features:
+        if feature.gres and feature.gres not in has:
+            continue
+        hardware = feature.hardware(has.get(feature.gres or "", ()))
+        lacking = next(hardware.lacking(), None)
+        if lacking is None:
+            parts[feature.name] = hardware
+        elif feature.gres:
+            cause = f"{feature.path}: this node has no {lacking}, and this job was allotted {feature.gres}"
+            faults.append(Finding(CHECK, cause, "have the driver loaded, or correct the file"))
+        else:
+            left_out.append(f"{feature.name}: there is no {lacking}")
+    return Outfit(Hardware.joined(parts.values()), tuple(parts), tuple(left_out), tuple(faults))

@@ -1,0 +1,250 @@
+"""The site's hardware as data: its files, which jobs get it, and what is said of what is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from moorage import config, features
+from moorage.facts import Facts
+from moorage.features import Feature, allotted, examine, outfit
+from moorage.hardware import Bind, Hardware
+
+EXAMPLE = Path(__file__).parents[2] / "config" / "features.d" / "gpu.yaml.example"
+NULL, ZERO = "/dev/null", "/dev/zero"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    place = tmp_path / "features.d"
+    place.mkdir()
+    return place
+
+
+def written(directory: Path, text: str, name: str = "gpu.yaml") -> Path:
+    (directory / name).write_text(text)
+    return directory / name
+
+
+def test_without_a_directory_there_is_none(tmp_path: Path) -> None:
+    assert examine(tmp_path / "none") == ([], [])
+
+
+def test_they_lie_beside_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert features.place() == Path("/etc/moorage/features.d")
+    monkeypatch.setattr(config, "PLACE", Path("/opt/site/moorage.yaml"))
+    assert features.place() == Path("/opt/site/features.d")
+
+
+def test_a_file_says_what_and_for_whom(directory: Path) -> None:
+    path = written(
+        directory,
+        "gres: gpu\ndevices: [/dev/nvidia%, /dev/nvidiactl]\nbinds: ['/opt/lib', '/a:/b:rw']\nenvironment: [A=b c=d]\n",
+    )
+    ([feature], faults) = examine(directory)
+    assert faults == []
+    assert feature == Feature("gpu", ("/dev/nvidia%", "/dev/nvidiactl"), ("/opt/lib", "/a:/b:rw"), ("A=b c=d",))
+    assert feature.name == "gpu"
+    assert [(name, source) for name, _, source in feature.values()] == [
+        ("gres", f"{path}:1"),
+        ("devices", f"{path}:2"),
+        ("binds", f"{path}:3"),
+        ("environment", f"{path}:4"),
+    ]
+
+
+def test_in_the_order_of_their_names_and_no_others(directory: Path) -> None:
+    for name in ("b.yaml", "a.yaml", ".hidden.yaml", "c.yml", "gpu.yaml.example", "a.yaml~"):
+        written(directory, "devices: [/dev/null]\n", name)
+    found, faults = examine(directory)
+    assert ([one.name for one in found], faults) == (["a", "b"], [])
+
+
+def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(directory, "devices: [/dev/null]\n")
+    facts = Facts()
+    first = examine(directory, facts)
+    monkeypatch.setattr("moorage.config._parsed", lambda path: pytest.fail("it was parsed again"))
+    assert examine(directory, facts) == first
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (
+            "gres: tape\n",
+            1,
+            "gres is 'tape': give gpu, of which Slurm tells a Prolog; for other resources leave it out",
+        ),
+        ("gres: [gpu]\n", 1, "give gpu"),
+        ("gres:\n", 1, "gres is empty: give gpu"),
+        ("device: [/dev/null]\n", 1, "there is no setting device: use one of gres, devices, binds, environment"),
+        ("devices: /dev/null\n", 1, "give a list of devices below /dev, each once, such as [/dev/nvidia%]"),
+        ("devices: [/dev/../etc/shadow]\n", 1, "give a list of devices"),
+        ("devices: [/dev]\n", 1, "give a list of devices"),
+        ("devices: [/proc/1/mem]\n", 1, "give a list of devices"),
+        ("devices: ['/dev/a:/dev/b']\n", 1, "give a list of devices"),
+        ("devices: [/dev/null, /dev/null]\n", 1, "each once"),
+        ("\ndevices: [/dev/nvidia%]\n", 2, "% stands for a device that was allotted: say of which resource"),
+        ("gres: gpu\nbinds: [lib]\n", 2, "give a list of absolute paths"),
+        ("binds: [/]\n", 1, "give a list of absolute paths"),
+        ("binds: ['/a:/b:/c']\n", 1, "give a list of absolute paths"),
+        ("binds: ['/a:ro']\n", 1, "give a list of absolute paths"),
+        ("binds: ['/a,b']\n", 1, "give a list of absolute paths"),
+        ("binds: ['/a/../b']\n", 1, "give a list of absolute paths"),
+        ("environment: {A: b}\n", 1, "there is no setting environment.A"),
+        ("environment: [A]\n", 1, "give a list of NAME=VALUE"),
+        ("environment: ['1A=b']\n", 1, "give a list of NAME=VALUE"),
+        ('environment: ["A=b\\nc"]\n', 1, "give a list of NAME=VALUE"),
+        ("[\n", 2, "this is not YAML"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(directory: Path, text: str, line: int, words: str) -> None:
+    path = written(directory, text)
+    _, (fault,) = examine(directory)
+    assert str(fault).startswith(f"{path}:{line}: ")
+    assert words in str(fault)
+
+
+def test_everything_wrong_in_every_file_is_named(directory: Path) -> None:
+    written(directory, "gres: tape\ndevices: [tape]\n", "a.yaml")
+    written(directory, "gres: gpu\n", "Tape Drive.yaml")
+    _, faults = examine(directory)
+    assert len(faults) == 3
+    assert "Tape Drive.yaml is no name for a feature" in str(faults[0])
+
+
+@pytest.mark.parametrize("what", ["features.d", "features.d/gpu.yaml"])
+def test_what_others_can_write_is_refused(directory: Path, what: str) -> None:
+    written(directory, "gres: gpu\n")
+    (directory.parent / what).chmod(0o777)
+    _, (fault,) = examine(directory)
+    assert str(fault).startswith(f"{directory.parent / what} can be written by others than root: chown root: ")
+
+
+@pytest.mark.parametrize(
+    ("environ", "has"),
+    [
+        ({}, {}),
+        ({"SLURM_JOB_GPUS": ""}, {}),
+        ({"SLURM_JOB_GPUS": "NoDevFiles"}, {}),
+        ({"SLURM_JOB_GPUS": "0"}, {"gpu": ["0"]}),
+        ({"SLURM_JOB_GPUS": "0,2,11"}, {"gpu": ["0", "2", "11"]}),
+        # Allotted, but as nothing that could stand in the name of a device.
+        ({"SLURM_JOB_GPUS": "GPU-5a3c,../mem, 1"}, {"gpu": []}),
+        # What a user can set, or a step is told.
+        ({"SPANK_GPUS": "1", "SLURM_GPUS": "1", "CUDA_VISIBLE_DEVICES": "1", "SLURM_STEP_GPUS": "1"}, {}),
+    ],
+)
+def test_what_slurm_has_allotted(environ: dict[str, str], has: dict[str, list[str]]) -> None:
+    assert allotted(environ) == has
+
+
+GPU = Feature("gpu", ("/dev/n%", NULL), ("/tmp:/gpu",), ("A=gpu",), path=Path("/f/gpu.yaml"))
+EVERY = Feature(None, (ZERO, NULL), ("/:/root:rw",), ("A=every", "B=c"), path=Path("/f/every.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some more of them, /dev/n0 and /dev/n2."""
+    real = Path.stat
+    there = {Path("/dev/n0"), Path("/dev/n2")}
+    monkeypatch.setattr(Path, "stat", lambda path, **how: real(Path(NULL) if path in there else path, **how))
+
+
+@pytest.mark.parametrize(
+    ("there", "has", "names", "hardware"),
+    [
+        ([GPU, EVERY], {}, ("every",), EVERY.hardware(())),
+        (
+            [GPU, EVERY],
+            {"gpu": ["0", "2"]},
+            ("gpu", "every"),
+            Hardware(
+                ("/dev/n0", "/dev/n2", NULL, ZERO),
+                (Bind("/tmp", "/gpu"), Bind("/", "/root", writable=True)),
+                ("A=gpu", "B=c"),
+            ),
+        ),
+        (
+            [GPU],
+            {"gpu": []},
+            ("gpu",),
+            Hardware((NULL,), (Bind("/tmp", "/gpu"),), ("A=gpu",)),
+        ),
+    ],
+)
+def test_who_gets_what(
+    there: list[Feature], has: dict[str, list[str]], names: tuple[str, ...], hardware: Hardware
+) -> None:
+    given = outfit(there, has)
+    assert (given.names, given.hardware, given.faults, given.left_out) == (names, hardware, (), ())
+
+
+def test_what_was_allotted_and_is_not_there_is_a_fault_of_the_nodes() -> None:
+    given = outfit([GPU], {"gpu": ["0", "1"]})
+    (fault,) = given.faults
+    assert fault.fault == "node"
+    assert fault.cause == "/f/gpu.yaml: this node has no /dev/n1, and this job was allotted gpu"
+    assert given.hardware == Hardware()
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        Feature(None, ("/dev/no-such-device",)),
+        Feature(None, (NULL, "/dev/no-such-device")),
+        Feature(None, binds=("/no/such/place",)),
+        # There, but no device.
+        Feature(None, ("/dev/fd",)),
+    ],
+)
+def test_what_is_for_all_and_not_there_is_left_out(feature: Feature) -> None:
+    given = outfit([feature, EVERY], {})
+    assert given.names == ("every",)
+    assert len(given.left_out) == 1
+    assert given.faults == ()
+
+
+def test_the_first_of_two_for_one_place_counts() -> None:
+    one = Hardware((NULL,), (Bind("/a", "/x"), Bind("/b", "/y")), ("A=1", "B=1"))
+    other = Hardware((ZERO, NULL), (Bind("/c", "/x", writable=True), Bind("/d", "/z")), ("A=2", "C=2"))
+    joined = Hardware.joined([one, other])
+    assert joined.devices == (NULL, ZERO)
+    assert joined.binds == (Bind("/a", "/x"), Bind("/b", "/y"), Bind("/d", "/z"))
+    assert joined.environment == ("A=1", "B=1", "C=2")
+
+
+@pytest.mark.parametrize(
+    ("text", "bind"),
+    [
+        ("/a", Bind("/a", "/a")),
+        ("/a:rw", Bind("/a", "/a", writable=True)),
+        ("/a:/b", Bind("/a", "/b")),
+        ("/a:/b:rw", Bind("/a", "/b", writable=True)),
+    ],
+)
+def test_binds(text: str, bind: Bind) -> None:
+    assert Bind.parse(text) == bind
+
+
+def test_it_survives_as_data() -> None:
+    hardware = GPU.hardware(["0"])
+    assert Hardware.from_dict(hardware.as_dict()) == hardware
+    assert Hardware.from_dict({}) == Hardware()
+
+
+def test_devices_that_may_not_be_opened_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path == NULL and mode == os.R_OK | os.W_OK)
+    assert Hardware((NULL, ZERO, "/dev/none"), (Bind("/a", "/a"),)).openable() == Hardware((NULL,), (Bind("/a", "/a"),))
+
+
+def test_the_example_is_right(directory: Path) -> None:
+    shutil.copy(EXAMPLE, directory / "gpu.yaml")
+    ([feature], faults) = examine(directory)
+    assert faults == []
+    assert feature.gres == "gpu"
+    assert {name for name, _, _ in feature.values()} == {"gres", "devices", "binds", "environment"}
