@@ -15,6 +15,7 @@ import pytest
 from moorage import cluster, container, phases, share
 from moorage.cluster import Failed
 from moorage.errors import MoorageError, UserError
+from moorage.hardware import Bind, Hardware
 from moorage.mooring import Kubernetes, Mooring
 from moorage.phases import Phase
 from moorage.podman import Places
@@ -74,6 +75,7 @@ class Site:
         self.podman()
         self.kind()
         self.settled = Kubernetes(image=IMAGE, kind=str(fakes / "kind"))
+        self.hardware = Hardware()
         self.said: list[str] = []
 
     def podman(self, pid: int = 0, load: str = "") -> None:
@@ -91,7 +93,7 @@ class Site:
         spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None}
         fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n1", "uplink": "pasta", "spec": spec}
         mooring = Mooring.from_dict({**fields, "podman": str(self.fakes / "podman")}, self.places)
-        mooring = replace(mooring, kubernetes=replace(self.settled, **settled))
+        mooring = replace(mooring, kubernetes=replace(self.settled, **settled), hardware=self.hardware)
         return cluster.boot(mooring, self.tree, self.said.append)
 
     def noted(self, name: str) -> str:
@@ -161,6 +163,13 @@ class TestStart:
         with pytest.raises(Failed, match=r"ready: not done after 0\.5 s, there is no node yet$"):
             site.boot()
         assert site.said[-1] == "waiting until the cluster is ready: there is no node yet"
+
+
+def test_the_node_has_the_devices_that_the_job_may_open(site: Site) -> None:
+    site.hardware = Hardware(("/dev/null", "/dev/no-such-device"), (Bind("/opt/lib", "/opt/tape"),))
+    site.boot()
+    (node,) = json.loads(site.noted("configuration"))["nodes"]
+    assert [mount["hostPath"] for mount in node["extraMounts"]][1:] == ["/dev/null", "/opt/lib"]
 
 
 class TestImage:
