@@ -20,8 +20,8 @@ from moorage.settings import assignments, binds, devices, told_gres
 
 DIRECTORY: Final = "features.d"
 CHECK: Final = "features"
-# What Slurm tells a Prolog of a job's generic resources: GPUs, or shares of them, and of no other (seen in the sources
-# up to 26.05).
+# What Slurm tells a Prolog of a job's generic resources: GPUs, or shares of them. For others, with a plug-in or
+# without, it sets nothing. So its sources say; not tried yet.
 TOLD: Final = {"gpu": "SLURM_JOB_GPUS"}
 # It says so where a GPU has no file.
 NO_FILES: Final = "NoDevFiles"
