@@ -5,10 +5,11 @@ from __future__ import annotations
 from moorage.errors import MoorageError
 
 from . import moored
-from .census import census, outside, owner, places
+from .census import Seen, census, outside, owner, places
 from .gate import GATE, SAYS, let_through
 from .jobs import Job
-from .leftovers import make_ready, record, report, settled
+from .leftovers import Thing, make_ready, record, report, settled
+from .lingering import lingering
 from .machine import Machine
 from .payload import CARRIED
 from .progress import phase
@@ -26,16 +27,40 @@ echo "$(</proc/self/cgroup)"
 {GATE}
 """
 
-FOLLOW = """
-while squeue --noheader --jobs="$1" 2>/dev/null | grep -q .; do sleep 2; done &
-exec tail --lines=+1 --pid="$!" --follow=name --retry "$2" 2>/dev/null
+# Ends by itself, so that no process of it is taken for one of the job's.
+FOLLOW = f"""
+seen=0
+show() {{
+    lines=$(wc -l 2>/dev/null <"$2") || return 0
+    [ "$lines" = "$seen" ] || sed -n "$((seen + 1)),${{lines}}p" "$2"
+    seen=$lines
+}}
+until grep -qsx "{SAYS}" "$2" || ! squeue --noheader --jobs="$1" 2>/dev/null | grep -q .; do
+    show "$@"
+    sleep 2
+done
+show "$@"
 """
 
 
 def show(machine: Machine) -> None:
     """Print the job's output as it comes, then the phases of its start, where its processes were, and what was left."""
-    shell, who = machine.shell, owner(machine.shell, USER)
     make_ready(machine)
+    with lingering(machine.shell, USER):
+        told, cgroup, processes, left = watched(machine)
+    inside = len(processes) - len(outside(processes, cgroup))
+    print("\nseconds since the start of the job, and taken:", *moored.table(told), sep="\n")
+    print(f"where its {len(processes)} processes were:", *places(processes), sep="\n")
+    if left:
+        print(f"left on the node: {report(left)}")
+    print(f"demo: ready={moored.ready(told):.0f} in_job={inside}/{len(processes)} leftovers={len(left)}")
+    if inside != len(processes) or left:
+        raise MoorageError("the job has not shown what it should")
+
+
+def watched(machine: Machine) -> tuple[str, str, set[Seen], list[Thing]]:
+    """One job: its output, its cgroup, the processes there were while its cluster ran, and what it left."""
+    shell, who = machine.shell, owner(machine.shell, USER)
     before, others = record(machine), census(shell, who)
     job = moored.moored(shell, SCRIPT)
     print(f"$ sbatch {moored.MOORED} job.sh\nSubmitted batch job {job.id}", flush=True)
@@ -47,16 +72,9 @@ def show(machine: Machine) -> None:
             job.wait_gone()
     finally:
         job.cancel("--quiet")
-    left = settled(machine, before)[1]
-    inside = len(processes) - len(outside(processes, cgroup))
-    told = job.output
-    print("\nseconds since the start of the job, and taken:", *moored.table(told), sep="\n")
-    print(f"where its {len(processes)} processes were:", *places(processes), sep="\n")
-    if left:
-        print(f"left on the node: {report(left)}")
-    print(f"demo: ready={moored.ready(told):.0f} in_job={inside}/{len(processes)} leftovers={len(left)}")
-    if job.accounted("ExitCode") != ["0:0"] or inside != len(processes) or left:
-        raise MoorageError("the job has not shown what it should")
+    if job.accounted("ExitCode") != ["0:0"]:
+        raise MoorageError(f"job {job.id} has failed")
+    return job.output, cgroup, processes, settled(machine, before)[1]
 
 
 def follow(job: Job) -> str:

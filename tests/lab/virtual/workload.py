@@ -14,6 +14,7 @@ from .gate import GATE, SAYS
 from .idle import ENDS
 from .jobs import Job
 from .leftovers import Thing, make_ready, record
+from .lingering import lingering
 from .machine import Machine
 from .moored import START_LIMIT, moored
 from .payload import CARRIED
@@ -116,20 +117,18 @@ class Running:
 
 @contextmanager
 def running(machine: Machine) -> Iterator[Running]:
-    """With the user logged in elsewhere, too; the job is cancelled where the block has not brought it to its end."""
+    """The job is cancelled where the block has not brought it to its end."""
     shell = machine.shell
     who = owner(shell, USER)
     make_ready(machine)
-    shell.run(["loginctl", "enable-linger", USER])
-    shell.run(["systemctl", "start", f"user@{who.uid}.service"])
     # Who has been here once has keyrings, which stay.
     shell.run(["true"], user=STRANGER)
-    before, processes = record(machine), census(shell, who)
-    job = moored(shell, SCRIPT)
-    try:
-        job.wait_said(SAYS, START_LIMIT)
-        yield Running(job, machine, who, before, census(shell, who) - processes)
-    finally:
-        job.cancel("--quiet")
-        job.wait_gone()
-        shell.run(["loginctl", "disable-linger", USER])
+    with lingering(shell, USER):
+        before, processes = record(machine), census(shell, who)
+        job = moored(shell, SCRIPT)
+        try:
+            job.wait_said(SAYS, START_LIMIT)
+            yield Running(job, machine, who, before, census(shell, who) - processes)
+        finally:
+            job.cancel("--quiet")
+            job.wait_gone()
