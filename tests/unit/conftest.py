@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command
+from moorage import command, programs
 from support.fakes import FakeCommand
 from support.guard import Guard, enforced
 
@@ -37,3 +37,10 @@ def fake_command(fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         return FakeCommand(fakes, name, stdout, stderr, code)
 
     return fake
+
+
+@pytest.fixture
+def bare_node(fake_command: Callable[..., FakeCommand]) -> None:
+    """None of the programs that happen to be installed here says its version, unless the test fakes it anew."""
+    for name in (*programs.VERSIONED, "slurmd", "srun"):
+        fake_command(name)

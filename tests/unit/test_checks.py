@@ -110,6 +110,7 @@ def test_an_old_slurm_is_found(tmp_path: Path) -> None:
     assert "this node runs slurm 23.02.7: 23.11 is the oldest Slurm that can do this" in map(str, found["slurm"])
 
 
+@pytest.mark.usefixtures("bare_node")
 def test_a_look_around(fake_command: Callable[..., FakeCommand], tmp_path: Path) -> None:
     slurmd = fake_command("slurmd", stdout="slurm-wlm 24.11.5\n")
     fake_command("podman", stdout="podman version 5.4.2\n")

@@ -172,6 +172,7 @@ def test_programs_are_found_in_our_path(fake_command: Fake, tmp_path: Path) -> N
     assert programs.find("no-such-program-anywhere") is None
 
 
+@pytest.mark.usefixtures("bare_node")
 def test_what_is_installed(fake_command: Fake) -> None:
     fake_command("podman", stdout="podman version 5.4.2")
     fake_command("slirp4netns", stdout="slirp4netns version 1.2.1")

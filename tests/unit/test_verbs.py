@@ -113,6 +113,7 @@ def test_config_names_what_is_wrong_in_features(tmp_path: Path, capsys: pytest.C
     ]
 
 
+@pytest.mark.usefixtures("bare_node")
 def test_net_explain(
     tmp_path: Path,
     fake_command: Callable[..., FakeCommand],
