@@ -29,14 +29,19 @@ def udp(source: str, target: str, port: int, content: bytes, source_port: int = 
     return header[:10] + _checksum(header).to_bytes(2, "big") + header[12:] + datagram
 
 
-def asks_for(address: str, source: str) -> bytes:
+def asks_for(address: str, source: str, to: bytes = ALL) -> bytes:
     """Who has this address?"""
     question = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + SOMEBODY + IPv4Address(source).packed
-    return ethernet(ARP, question + bytes(6) + IPv4Address(address).packed)
+    return ethernet(ARP, question + bytes(6) + IPv4Address(address).packed, to)
 
 
 def answers_for(frame: bytes, address: str) -> bool:
     return frame[12:14] == ARP.to_bytes(2, "big") and frame[20:22] == b"\0\2" and frame[28:32] == _packed(address)
+
+
+def checked(message: bytes) -> bytes:
+    """An ICMP message with its checksum."""
+    return message[:2] + _checksum(message).to_bytes(2, "big") + message[4:]
 
 
 def _packed(address: str) -> bytes:

@@ -44,7 +44,7 @@ class Site:
     # Nobody but root can take this port before a job comes, or send from these.
     port: int = 339
     source_ports: tuple[int, int] = (600, 1023)
-    # Frames to all or to a group, a second: each is sent to every other node.
+    # Frames to all, to a group or to an address that nobody is known by, a second: each is sent to every other node.
     flood: int = 2000
 
 
@@ -154,6 +154,7 @@ def _make(fabric: Fabric, here: Links) -> None:
         vxlan_df=NEVER_FRAGMENTED,
     )
     here.put_below(tunnel, here.make("bridge", fabric.sink))
+    here.swallow_groups(tunnel)
     here.forward(tunnel, _directions(fabric))
     here.set_up(tunnel)
 
@@ -166,9 +167,9 @@ def plug(fabric: Fabric, namespace: int, name: str) -> None:
     with links() as here:
         here.remove([fabric.host_end])
         tunnel, sink = _index(here, fabric.tunnel), _index(here, fabric.sink)
-        inner = {"ifname": name, "net_ns_fd": namespace, "mtu": fabric.mtu}
-        end = here.make("veth", fabric.host_end, mtu=fabric.mtu, peer=inner)
+        end = here.plug(fabric.host_end, fabric.mtu, namespace, name)
         here.put_below(end, sink)
+        here.swallow_groups(end)
         nft.install(_guard(fabric), _silence(fabric), _patch(fabric, tunnel, end))
         here.set_up(end)
 
@@ -231,11 +232,29 @@ def _silence(fabric: Fabric) -> Table:
 
 
 def _patch(fabric: Fabric, tunnel: int, end: int) -> Table:
-    """The two ways between the tunnel and the host's end."""
-    bounded = [*nft.to_many(), nft.faster_than(fabric.flood), nft.verdict(nft.DROP)]
-    out = Chain("out", "ingress", 0, [bounded, nft.forwarded(tunnel)], link=fabric.host_end)
+    """The two ways between the tunnel and the host's end.
+
+    Bounded is what the kernel has to send to several peers, in frames and in bytes: one that is still to be cut into
+    many is one.
+    """
+    drop = nft.verdict(nft.DROP)
+    rules = [
+        [*_to_one_peer(fabric), *nft.forwarded(tunnel)],
+        [nft.faster_than(fabric.flood), drop],
+        [nft.heavier_than(fabric.flood * fabric.mtu), drop],
+        nft.forwarded(tunnel),
+    ]
+    out = Chain("out", "ingress", 0, rules, link=fabric.host_end)
     back = Chain("in", "ingress", 0, [nft.forwarded(end)], link=fabric.tunnel)
     return Table(nft.NETDEV, names.table(fabric.job), [out, back])
+
+
+def _to_one_peer(fabric: Fabric) -> nft.Rule:
+    """Whether the kernel sends the frame to one peer: with several, where it knows whose the address is."""
+    if len(fabric.peers) == 1:
+        return nft.to_one()
+    first, own, last = map(fabric.hardware_address, (0, fabric.place, len(fabric.hosts) - 1))
+    return [*nft.frame_to(nft.AT_LEAST, first), *nft.frame_to(nft.AT_MOST, last), *nft.frame_to(nft.UNEQUAL, own)]
 
 
 def _index(here: Links, name: str) -> int:

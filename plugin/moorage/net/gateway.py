@@ -1,7 +1,7 @@
 """The node as the gateway of a job: a veth pair and address translation, the only uplink that copies nothing.
 
-Packets of the job leave with the node's address and a source port that is not privileged, so that nobody can be taken
-for root of this node by what is root in a namespace of his own.
+Packets of the job leave with the node's address and a source port of a range that nothing else on the node uses: what
+is root in a namespace of its own must not be taken for root of this node, nor get what others send to a service here.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from typing import Any, Final, Self
 
 from moorage.errors import MoorageError, UserError
 from moorage.net import names, nft, pool
-from moorage.net.links import links
+from moorage.net.links import be_wary, links
 from moorage.net.nft import Chain, Rule, Table
 
 FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
-EVERYBODYS_PORTS: Final = (1024, 65535)
+NODES_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+# Above those that the kernel gives to whoever wants any. Who has a port of a service for a source port, and sends to
+# another host, gets what that host sends to the service.
+JOBS_PORTS: Final = (61000, 65535)
 ICMP, TCP, UDP = 1, 6, 17
 BEFORE_THE_SITES: Final = -10
 SOURCE_TRANSLATION: Final = 100
 POOL: Final = IPv4Network("100.96.0.0/16")
 IPV4_ONLY: Final = bytes([nft.IPV4])
+TRACKED: Final = nft.NEW | nft.ESTABLISHED_OR_RELATED
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,17 @@ class Gateway:
 
 
 def check() -> None:
-    """Whether the node forwards packets at all is the site's to settle: it makes a router of the node."""
+    """What the site has to settle for all of the node before it can be a router for jobs."""
     if FORWARDING.read_text().strip() != "1":
         raise UserError(
             "this node forwards no packets, which the uplink kernel needs",
             "set net.ipv4.ip_forward=1, or take kernel out of uplink.allowed",
+        )
+    low, high = NODES_PORTS.read_text().split()
+    if int(high) >= JOBS_PORTS[0]:
+        raise UserError(
+            f"this node's own programs use ports {low}-{high}, and the uplink kernel {JOBS_PORTS[0]}-{JOBS_PORTS[1]}",
+            f"have net.{NODES_PORTS.parent.name}.{NODES_PORTS.name} end below, or take kernel out of uplink.allowed",
         )
 
 
@@ -100,10 +110,15 @@ def plug(gateway: Gateway, namespace: int, name: str) -> None:
     """Have the link in another network namespace, whose owner was verified; again, if it was there before."""
     with links() as here:
         here.remove([gateway.host_end])
-        nft.install(_table(gateway))
-        inner = {"ifname": name, "net_ns_fd": namespace, "mtu": gateway.mtu}
-        end = here.make("veth", gateway.host_end, mtu=gateway.mtu, peer=inner)
+        # New rules begin to count connections anew, and the user decides how often this is done.
+        if not intact(gateway):
+            nft.install(_table(gateway))
+        end = here.plug(gateway.host_end, gateway.mtu, namespace, name)
         here.give_address(end, gateway.outer)
+        if any(address.network.overlaps(gateway.network) for index, address in here.addresses() if index != end):
+            here.remove([gateway.host_end])
+            raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is another's by now")
+        be_wary(gateway.host_end)
         here.set_up(end)
 
 
@@ -158,6 +173,8 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rul
     return [
         [*from_job, nft.meta("NFPROTO"), nft.compare(nft.UNEQUAL, IPV4_ONLY), drop],
         [*from_job, *nft.source(nft.UNEQUAL, gateway.inner.ip), drop],
+        # What is of no connection is not translated either: errors that nobody has caused, pieces of connections.
+        [*from_job, *nft.no_connection(TRACKED), drop],
         [*from_job, *nft.protocol(UDP), *nft.target_port(gateway.fabric_port), drop],
         *([*from_job, *nft.target_in(network), drop] for network in gateway.refused),
         [*from_job, *new, nft.more_connections_than(gateway.connections), drop],
@@ -168,7 +185,7 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rul
 
 def _translation(gateway: Gateway, from_job: Rule) -> list[Rule]:
     """By link, not by address: nothing but the job's packets is touched."""
-    ports = nft.masqueraded(*EVERYBODYS_PORTS)
+    ports = nft.masqueraded(*JOBS_PORTS)
     return [
         [*from_job, *nft.protocol(TCP), *ports],
         [*from_job, *nft.protocol(UDP), *ports],

@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from pathlib import Path
 from typing import Any, Final
 
 from pyroute2 import IPRoute
@@ -17,6 +18,11 @@ from moorage.errors import MoorageError
 NO_ADDRESS: Final = 1
 NOBODY: Final = "00:00:00:00:00:00"
 MAIN_TABLE: Final = 254
+# But for 01:80:c2:00:00:01, which no bridge ever passes on.
+ALL_GROUPS: Final = 0xFFFD
+# Of this network namespace.
+SETTINGS: Final = Path("/proc/sys/net")
+WARY: Final = {"ipv4/conf/{}/rp_filter": "1", "ipv6/conf/{}/disable_ipv6": "1"}
 # Not to this host itself, nor to all of a network.
 TO_ONE_HOST: Final = 1
 UNREACHABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EINVAL})
@@ -52,6 +58,16 @@ class Links:
                 raise
         return index
 
+    def plug(self, name: str, mtu: int, namespace: int, theirs: str) -> int:
+        """A new link, the other end of which is in another network namespace, by a name that may be taken there."""
+        peer = {"ifname": theirs, "net_ns_fd": namespace, "mtu": mtu}
+        try:
+            return self.make("veth", name, mtu=mtu, peer=peer)
+        except NetlinkError as error:
+            if error.code != errno.EEXIST:
+                raise
+            raise MoorageError(f"there is a link {theirs} in the job's network already") from error
+
     def remove(self, names: Iterable[str]) -> None:
         """It does not matter whether they are there."""
         for name in names:
@@ -70,6 +86,13 @@ class Links:
 
     def put_below(self, index: int, master: int) -> None:
         self.ip.link("set", index=index, master=master)
+
+    def swallow_groups(self, index: int) -> None:
+        """Have the bridge above treat frames for the groups of bridges (01:80:c2:00:00:0x) as any others.
+
+        It hands them to this node's own stack else, also if it is down (seen on 6.18).
+        """
+        self.ip.brport("set", index=index, group_fwd_mask=ALL_GROUPS)
 
     def give_address(self, index: int, address: IPv4Interface) -> None:
         self.ip.addr("add", index=index, address=str(address.ip), prefixlen=address.network.prefixlen)
@@ -109,6 +132,18 @@ class Links:
         if route["type"] != TO_ONE_HOST:
             return None
         return int(route.get_attr("RTA_OIF")), IPv4Address(route.get_attr("RTA_PREFSRC"))
+
+
+def be_wary(name: str) -> None:
+    """Believe a sender's address, also in ARP, only where this link leads to it; and take nothing of IPv6 from there.
+
+    The node's table of neighbours is one for all, and whoever may be any number of them fills it. Who may announce
+    himself as a router becomes the node's own. Neither depends on rules that somebody may flush.
+    """
+    for setting, value in WARY.items():
+        # There may be no IPv6.
+        with suppress(FileNotFoundError):
+            (SETTINGS / setting.format(name)).write_text(value)
 
 
 @contextmanager

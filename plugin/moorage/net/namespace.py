@@ -36,8 +36,9 @@ def verify(descriptor: int, uid: int) -> None:
 def _owner(descriptor: int) -> int:
     try:
         namespace = fcntl.ioctl(descriptor, _OWNING_NAMESPACE)
-    except PermissionError as error:
-        raise NotTheirs("the network namespace belongs to nobody below us") from error
+    except OSError as error:
+        # It belongs to nobody below us, or the descriptor was opened so that nothing can be asked of it.
+        raise NotTheirs(f"the network namespace does not say whose it is: {error.strerror}") from error
     try:
         answer = fcntl.ioctl(namespace, _OWNER, bytes(4))
     finally:

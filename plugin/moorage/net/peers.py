@@ -131,10 +131,14 @@ def look_up(names: Sequence[str], rule: Rule, wait: float = WAIT) -> Answers:
 def _listed(names: Sequence[str], path: Path) -> Answers:
     answers: dict[str, list[IPv4Address]] = {name: [] for name in names}
     with path.open(errors="replace") as file:
-        for number, line in enumerate(file.read(LONGEST_FILE).splitlines(), 1):
-            address, *hosts = line.partition("#")[0].split() or [""]
-            for name in set(hosts).intersection(answers):
-                answers[name].append(_address(address, f"{path}, line {number}"))
+        text = file.read(LONGEST_FILE + 1)
+    if len(text) > LONGEST_FILE:
+        # Not cut: a name that is cut may be another's.
+        raise MoorageError(f"{path} is longer than {LONGEST_FILE >> 20} MiB")
+    for number, line in enumerate(text.splitlines(), 1):
+        address, *hosts = line.partition("#")[0].split() or [""]
+        for name in set(hosts).intersection(answers):
+            answers[name].append(_address(address, f"{path}, line {number}"))
     for name, addresses in answers.items():
         if not addresses:
             raise MoorageError(f"node {name} is not in {path}")

@@ -29,13 +29,21 @@ class Watch:
         return self.changes.fileno()
 
     def look(self) -> list[str]:
-        """The names of the rules that had to be put back."""
+        """The names of the rules that had to be put back; what went wrong with one keeps none of the others from it."""
         if not self.changes.drain():
             return []
-        broken = [one for one in self.kept if not one.intact()]
-        for one in broken:
-            one.mend()
-        return [one.name for one in broken]
+        mended: list[str] = []
+        errors: list[Exception] = []
+        for one in self.kept:
+            try:
+                if not one.intact():
+                    one.mend()
+                    mended.append(one.name)
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise ExceptionGroup("rules could not be put back", errors)
+        return mended
 
     def close(self) -> None:
         self.changes.close()

@@ -18,6 +18,7 @@ from moorage.net import gateway, nft
 from moorage.net.fabric import Site as Fabrics
 from moorage.net.gateway import Gateway, Site
 from moorage.net.watch import Kept, Watch
+from support.frames import answers_for, asks_for, checked, udp
 from support.hosts import CABLE, Host, arrives, bare_host
 from support.namespaces import inside
 from support.segments import FORGED, Node, flush, left, only_the_genuine_arrives
@@ -97,8 +98,8 @@ def test_connections_leave_with_the_nodes_address(job: Job, outside: Host, port:
         accepted, (address, seen) = server.accept()
         with accepted:
             assert address == str(job.node.address)
-            assert seen >= 1024
-            assert seen == port or port < 1024
+            assert seen >= gateway.JOBS_PORTS[0]
+            assert seen == port or port != 65535
             accepted.sendall(b"welcome")
             assert client.recv(100) == b"welcome"
 
@@ -120,6 +121,29 @@ def test_privileged_source_ports_arrive_as_others(job: Job, outside: Host, kind:
             accepted.close()
     assert address == str(job.node.address)
     assert seen >= 1024
+
+
+def test_what_others_send_to_a_service_of_the_node_the_job_does_not_get(job: Job, outside: Host) -> None:
+    """It has sent to where that comes from, with the service's port for a source port, as if it had asked for it."""
+    service = 6818
+    with outside.udp(str(outside.address), PORT) as stranger, job.inner.udp("", service, 0.3) as ears:
+        ears.sendto(b"moored", stranger.getsockname())
+        assert stranger.recv(100) == b"moored"
+        with job.node.udp(str(job.node.address), service) as served:
+            assert arrives(stranger, served)
+        with pytest.raises(TimeoutError):
+            ears.recv(100)
+
+
+def test_a_node_whose_own_programs_use_the_jobs_ports_refuses(node: Host) -> None:
+    with inside(node.namespace):
+        gateway.NODES_PORTS.write_text("1024 61000")
+        with pytest.raises(UserError) as refusal:
+            Gateway.of(17, FABRICS.port, Site())
+    assert str(refusal.value) == (
+        "this node's own programs use ports 1024-61000, and the uplink kernel 61000-65535:"
+        " have net.ipv4.ip_local_port_range end below, or take kernel out of uplink.allowed"
+    )
 
 
 def test_nobody_can_pose_as_a_peer_of_a_fabric(job: Job, outside: Host) -> None:
@@ -182,11 +206,12 @@ def test_two_jobs_cannot_reach_each_other(node: Host, outside: Host) -> None:
 
 def test_nobody_sends_as_somebody_else(job: Job, outside: Host) -> None:
     job.inner.ip.addr("add", index=job.inner.index(PLUG), address="203.0.113.7", prefixlen=32)
-    with outside.udp(str(outside.address), PORT, 0.3) as ears:
+    with outside.udp(str(outside.address), PORT, 0.3) as ears, job.inner.udp() as sender:
+        # First of all: with the other address the node's would not even be found.
+        assert arrives(sender, ears)
         with job.inner.udp("203.0.113.7") as forger:
             assert not arrives(forger, ears)
-        with job.inner.udp() as sender:
-            assert arrives(sender, ears)
+        assert arrives(sender, ears)
 
 
 def test_other_protocols_do_not_get_out(job: Job, outside: Host) -> None:
@@ -210,6 +235,25 @@ def test_other_protocols_do_not_get_out(job: Job, outside: Host) -> None:
             ears.recv(100)
 
 
+def test_what_belongs_to_no_connection_does_not_get_out(job: Job, outside: Host) -> None:
+    """It would leave untranslated: nobody can have caused that error, and nobody has sent what these bytes reset."""
+    quoted = udp(str(outside.address), "203.0.113.7", 53, b"", PORT)
+    error = checked(b"\3\4\0\0\0\0\2\x58" + quoted)
+    with inside(outside.namespace):
+        ears = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    with ears:
+        ears.settimeout(5)
+        for host, limit in ((job.node, 5), (job.inner, 0.3)):
+            ears.settimeout(limit)
+            with inside(host.namespace), socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sender:
+                sender.sendto(error, (str(outside.address), 0))
+            if host is job.node:
+                assert ears.recv(1000)[20:] == error
+            else:
+                with pytest.raises(TimeoutError):
+                    ears.recv(1000)
+
+
 def test_a_ping_gets_out_and_back(job: Job, outside: Host) -> None:
     request = bytes.fromhex("0800f7fd00010001")
     with inside(job.inner.namespace), socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as pinger:
@@ -228,6 +272,61 @@ def test_connections_are_bounded(node: Host, outside: Host) -> None:
             with job.inner.udp() as sender:
                 through += arrives(sender, ears)
         assert through == most
+
+
+def test_plugging_again_gives_no_more_connections(node: Host, outside: Host) -> None:
+    most = 5
+    with moored(node, site=Site(connections=most)) as job, outside.udp(str(outside.address), PORT, 0.3) as ears:
+        through = 0
+        for _ in range(2):
+            for _ in range(most):
+                with job.inner.udp() as sender:
+                    through += arrives(sender, ears)
+            job.plug()
+        assert through == most
+
+
+def test_two_jobs_have_no_network_in_common(node: Host) -> None:
+    """The second has chosen while the first, for a moment or by intent, was not plugged."""
+    pool = Site(pool=IPv4Network("100.96.0.0/30"))
+    with moored(node, 17, pool) as job, bare_host() as other:
+        job.inner.ip.link("del", index=job.inner.index(PLUG))
+        assert node.loses("moor17u")
+        with inside(node.namespace):
+            second = Gateway.of(18, FABRICS.port, pool)
+            gateway.make(second)
+        job.plug()
+        with inside(node.namespace), pytest.raises(MoorageError) as refusal:
+            gateway.plug(second, other.namespace, PLUG)
+        assert str(refusal.value) == "the network of job 18, 100.96.0.0/30, is another's by now"
+        assert "moor18u" not in node.links()
+        with inside(node.namespace):
+            gateway.remove(18)
+
+
+def test_a_job_cannot_be_many_neighbours(job: Job) -> None:
+    """The node has one table of them, for all its networks."""
+
+    def known() -> set[str]:
+        neighbours = job.node.ip.get_neighbours(ifindex=job.node.index("moor17u"))
+        return {neighbour.get_attr("NDA_DST") for neighbour in neighbours}
+
+    with inside(job.inner.namespace):
+        ears = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+    with ears:
+        ears.bind((PLUG, 0))
+        for sender in ("100.96.77.7", "198.51.100.7", job.address):
+            ears.send(asks_for(str(job.gateway.outer.ip), sender))
+        ears.settimeout(5)
+        while not answers_for(ears.recv(2000), str(job.gateway.outer.ip)):
+            pass
+    assert {address for address in known() if address and ":" not in address} == {job.address}
+
+
+def test_the_node_takes_nothing_of_ipv6_from_a_job(job: Job) -> None:
+    """Not even a way out, which who announces himself as a router would become, while the rules are flushed."""
+    with inside(job.node.namespace):
+        assert Path("/proc/sys/net/ipv6/conf/moor17u/disable_ipv6").read_text() == "1\n"
 
 
 def test_a_node_that_is_no_router_refuses(node: Host) -> None:

@@ -89,6 +89,11 @@ def test_a_file_whose_server_never_answers(tmp_path: Path) -> None:
         assert time.monotonic() - started < 5
 
 
+def test_one_of_which_nothing_can_be_asked(peer: Peer) -> None:
+    line = refused(os.open(f"/proc/{peer.pid}/ns/net", os.O_PATH), USER)
+    assert line.startswith("the network namespace does not say whose it is: ")
+
+
 def test_the_fabric_goes_there(nodes: list[Node], peer: Peer) -> None:
     """It takes no more than the descriptor; the rest the user does himself."""
     first, second = nodes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -107,6 +108,24 @@ def test_a_rule_taken_out_of_the_middle(nodes: list[Node]) -> None:
     with second.listening() as there:
         from_a_user(nodes[0].host, second.host.address, second.forged(FORGED))
         only_the_genuine_arrives(nodes, there)
+
+
+def test_what_cannot_be_put_back_keeps_nothing_else_from_it(nodes: list[Node]) -> None:
+    first, second = nodes
+    with inside(second.host.namespace):
+        gone = Kept("gone", lambda: False, lambda: fabric.mend(replace(second.fabric, job=18)))
+        watching = Watch(
+            [gone, Kept("fabric", lambda: fabric.intact(second.fabric), lambda: fabric.mend(second.fabric))]
+        )
+    flush(second.host)
+    with pytest.raises(ExceptionGroup) as told:
+        noticed(watching, second)
+    assert [str(error) for error in told.value.exceptions] == [
+        "there is no link moor18v on this node: somebody has removed it"
+    ]
+    watching.close()
+    with first.listening() as here, second.listening() as there:
+        assert arrives(here, there)
 
 
 def test_more_changes_than_it_can_be_told_of(nodes: list[Node]) -> None:

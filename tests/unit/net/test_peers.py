@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moorage.errors import MoorageError
-from moorage.net.peers import Answers, Peers, Route, Rule, look_up, settle
+from moorage.net.peers import LONGEST_FILE, Answers, Peers, Route, Rule, look_up, settle
 
 ETHERNET = {f"192.0.2.{number}": "eth0" for number in range(1, 10)}
 INFINIBAND = {f"198.51.100.{number}": "ib0" for number in range(1, 10)}
@@ -116,6 +116,16 @@ def test_what_is_refused_of_a_file(tmp_path: Path, content: str, line: str) -> N
     with pytest.raises(MoorageError) as refusal:
         look_up(["n1", "n2"], Rule(file=place))
     assert str(refusal.value) == line.replace("PLACE", str(place))
+
+
+def test_a_file_that_is_too_long_is_not_cut(tmp_path: Path) -> None:
+    """Else it might end in the first half of another's name."""
+    place = tmp_path / "fabric"
+    first, last = "192.0.2.1 n1\n", "192.0.2.2 n23\n"
+    place.write_text(first + "#" * (LONGEST_FILE - len(first) - len(last) + 1) + "\n" + last)
+    with pytest.raises(MoorageError) as refusal:
+        look_up(["n1", "n2"], Rule(file=place))
+    assert str(refusal.value) == f"{place} is longer than 1 MiB"
 
 
 @pytest.fixture
