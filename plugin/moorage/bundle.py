@@ -14,21 +14,21 @@ HIDDEN: Final = "(removed)"
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SECRETS: Final = (
-    re.compile(r"-----BEGIN [^-]*PRIVATE KEY-----.*?(-----END [^-]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(r"-----BEGIN [^-]*PRIVATE KEY[^-]*-----.*?(-----END [^-]*PRIVATE KEY[^-]*-----|\Z)", re.DOTALL),
     # And what is public in it, which nobody misses here; LS0t... is how either begins when it is written in base64.
     re.compile(r"-----BEGIN CERTIFICATE-----.*?(-----END CERTIFICATE-----|\Z)", re.DOTALL),
     re.compile(r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=]+"),
-    # kubeadm's bootstrap tokens.
-    re.compile(r"(?<![\w.])(?=[a-z.]{0,22}[0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?![\w.])"),
+    # kubeadm's bootstrap tokens, in ours of which there is a digit: names have no other form. A full stop may follow.
+    re.compile(r"(?<![\w.])(?=[a-z.]{0,22}[0-9])[a-z0-9]{6}\.[a-z0-9]{16}(?!\w|\.\w)"),
     # user:password@host
     re.compile(r"(?<=://)[^/\s@]+(?=@)"),
     re.compile(r"(?i)(?<=bearer )\S+|(?<=basic )[A-Za-z0-9+/=]{8,}"),
     # eyJ is how a JSON web token begins.
     re.compile(r"\beyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]+)*"),
-    # A name that says so, and its value: --password x, TOKEN=x, "auth": "x", client-key-data: x. What is bounded here
-    # keeps the search from taking the square of a long line's length.
+    # A name that says so, and its value: --password x, TOKEN=x, "auth": "x", client-key-data: x; also in a string that
+    # holds JSON. What is bounded here keeps the search from taking the square of a long line's length.
     re.compile(
-        r"(?i)(?P<name>(?:passw(?:or)?d|passphrase|secret|token|\bauth\b|api[_-]?key|key-data|credentials?)[\w-]{0,40}[\"']?"
+        r"(?i)(?P<name>(?:passw(?:or)?d|passphrase|secret|token|\bauth\b|api[_-]?key|key-data|credentials?)[\w-]{0,40}\\{0,8}[\"']?"
         r"\s{0,4}[=:]\s{0,4}|--?(?:[\w-]{0,20}(?:password|passphrase|secret|token|key)|creds)\s{1,4})"
         r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
     ),
@@ -47,8 +47,13 @@ def write(directories: Iterable[Path], name: str, parts: Mapping[str, str]) -> P
                 continue
             except OSError:
                 break
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(text)
+            except OSError:
+                # No room, as his quota has it.
+                path.unlink(missing_ok=True)
+                break
             return path
     return None
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from moorage import limits, rootless, tree
+from moorage.bundle import without_secrets
 from moorage.channel import Ear, Mouth, writer
 from moorage.deadline import Deadline
 from moorage.errand import Errand
@@ -104,7 +105,7 @@ class Keeper:
     def fail(self, error: Exception) -> None:
         logs = dict(getattr(error, "logs", {}))
         with suppress(OSError):
-            logs["Podman"] = self.log.read_text(errors="replace")[-LAST_WORDS:]
+            logs["Podman"] = without_secrets(self.log.read_text(errors="replace"))[-LAST_WORDS:]
         for of, text in logs.items():
             for start in range(0, len(text), PIECE):
                 self._mouth.say({"event": "log", "of": of, "text": text[start : start + PIECE]})

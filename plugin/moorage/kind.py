@@ -110,7 +110,11 @@ def _is(has: Version, wanted: str) -> bool:
 
 def bootstrap_token() -> str:
     """Of this job alone: the one in kind's own configuration is the same everywhere, and known to all."""
-    return ".".join("".join(secrets.choice(_TOKEN) for _ in range(length)) for length in (6, 16))
+    while True:
+        token = ".".join("".join(secrets.choice(_TOKEN) for _ in range(length)) for length in (6, 16))
+        # By it one is told from a name, in what is shown to others.
+        if any(map(str.isdigit, token)):
+            return token
 
 
 def configuration(plan: Plan) -> dict[str, Any]:

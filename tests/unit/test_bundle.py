@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import stat
 import time
 from pathlib import Path
@@ -38,6 +39,10 @@ WEB = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln"
         ("bootstrapTokens: a1b2c3.a1b2c3d4e5f6g7h8", "a1b2c3d4e5f6g7h8"),
         ("using abcdef.0123456789abcdef to join", "0123456789abcdef"),
         ("cut off: -----BEGIN PRIVATE KEY-----\nhunter2", "hunter2"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nhunter2\n-----END PGP PRIVATE KEY BLOCK-----", "hunter2"),
+        ("The token is a1b2c3.a1b2c3d4e5f6g7h8.", "a1b2c3d4e5f6g7h8"),
+        (r'config "{\"auths\":{\"r\":{\"auth\":\"aHVudGVyMg==\"}}}"', "aHVudGVyMg=="),
+        (r'body="{\\\"password\\\": \\\"hunter2\\\"}"', "hunter2"),
     ],
 )
 def test_secrets_are_removed(text: str, secret: str) -> None:
@@ -93,6 +98,21 @@ def test_nothing_is_written_over_or_through(tmp_path: Path) -> None:
     (tmp_path / "moorage-17.1.log").write_text("an earlier one")
     assert bundle.write([tmp_path], "moorage-17", {"cause": "x"}) == tmp_path / "moorage-17.2.log"
     assert victim.read_text() == "mine"
+
+
+def test_one_without_room_is_none(tmp_path: Path) -> None:
+    """As with a quota that is used up: nothing of it stays there, and the job goes on to its end."""
+    full, empty = tmp_path / "full", tmp_path / "empty"
+    full.mkdir()
+    empty.mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))
+    try:
+        assert bundle.write([full, empty], "b", {"cause": "x" * 100}) is None
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(full.iterdir())
+    assert bundle.write([full], "b", {"cause": "x" * 100}) == full / "b.log"
 
 
 def test_the_next_directory_is_tried(tmp_path: Path) -> None:

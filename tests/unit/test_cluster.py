@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from moorage import cluster, container, phases, share
+from moorage import cluster, container, evidence, phases, share
 from moorage.cluster import Failed
 from moorage.errors import MoorageError, UserError
 from moorage.hardware import Bind, Hardware
@@ -241,6 +241,12 @@ class TestFailure:
         assert logs["kubelet"] == "kubelet says\n"
         # What cannot be had does not hide the rest.
         assert "nothing of that" in logs["containerd"]
+
+    def test_no_secret_is_cut_in_two(self, site: Site) -> None:
+        key = f"-----BEGIN PRIVATE KEY-----\n{'hunter2 ' * evidence.MOST}\n-----END PRIVATE KEY-----"
+        (site.state / "said").write_text(key)
+        site.kind(then=f"cat {site.state}/said; exit 1")
+        assert "hunter2" not in self.fails(site).logs["kind"]
 
     def test_a_phase_that_takes_too_long_names_itself(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         slow(monkeypatch, "Preparing nodes", 0.6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moorage import kind
+from moorage import bundle, kind
 from moorage.errors import UserError
 from moorage.hardware import Bind, Hardware
 from moorage.kind import Plan
@@ -85,6 +86,13 @@ class TestStrangers:
             assert (len(name), len(secret)) == (6, 16)
             assert (name + secret).isalnum()
             assert (name + secret).islower()
+
+    def test_tokens_are_never_to_be_taken_for_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        letters = iter("a" * 22 + "b" * 21 + "7")
+        monkeypatch.setattr(secrets, "choice", lambda _: next(letters))
+        token = kind.bootstrap_token()
+        assert token == "bbbbbb.bbbbbbbbbbbbbbb7"  # noqa: S105
+        assert token not in bundle.without_secrets(f"joined with {token}")
 
     def test_without_credentials_there_is_nothing_but_health(self) -> None:
         content = kind.files(PLAN)["authentication.json"]
