@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Final
 
 from moorage import command, container, evidence, kind, kubeconfig, phases, readiness, share
 from moorage.api import Access, Api
+from moorage.bundle import without_secrets
 from moorage.command import CommandFailed, CommandTimeout, Completed
 from moorage.errors import MoorageError, UserError
 from moorage.kind import Plan
@@ -138,7 +140,7 @@ class Start:
             raise
         except CommandFailed as error:
             self._hear()
-            why = cause(self._said()) or f"kind has ended with {error.code}"
+            why = cause(self._said()) or ended(error.code)
             raise MoorageError(f"{self.course.phase.text} failed: {why}") from error
         finally:
             # The token is in there.
@@ -192,6 +194,12 @@ class Start:
 
 
 def cause(said: str) -> str:
-    """The line in which kind says what was wrong."""
+    """The line in which kind says what was wrong; it may hold a command with all of its environment."""
     errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
-    return errors[-1][:LONGEST_CAUSE] if errors else ""
+    return without_secrets(errors[-1])[:LONGEST_CAUSE] if errors else ""
+
+
+def ended(code: int | None) -> str:
+    if code == -signal.SIGKILL:
+        return "kind was killed, as happens where memory is short: ask for more (--mem)"
+    return f"kind has ended with {code}"

@@ -233,6 +233,12 @@ class TestFailure:
         site.kind(then="exit 7")
         assert str(self.fails(site)) == "creating the node container failed: kind has ended with 7"
 
+    def test_one_that_was_killed_wants_memory(self, site: Site) -> None:
+        site.kind(then="kill -KILL $$")
+        assert str(self.fails(site)).endswith(
+            "failed: kind was killed, as happens where memory is short: ask for more (--mem)"
+        )
+
     def test_what_may_help_comes_along(self, site: Site) -> None:
         site.kind(then="echo 'ERROR: no luck' >&2; exit 1")
         logs = self.fails(site).logs
@@ -275,6 +281,10 @@ class TestFailure:
         ("Creating cluster\nDeleted nodes\n", ""),
         ("ERROR: failed: x\nStack Trace:\n", "failed: x"),
         (f"ERROR: {'x' * 1000}", "x" * cluster.LONGEST_CAUSE),
+        (
+            'ERROR: command "podman run -e HTTP_PROXY=http://me:hunter2@p"',
+            'command "podman run -e HTTP_PROXY=http://(removed)@p"',
+        ),
     ],
 )
 def test_cause(said: str, cause: str) -> None:
