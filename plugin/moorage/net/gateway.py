@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from moorage.errors import MoorageError, UserError
-from moorage.net import names, nft, pool
+from moorage.net import connections, names, nft, pool
 from moorage.net.links import be_wary, links
 from moorage.net.nft import Chain, Rule, Table
 
@@ -110,9 +110,10 @@ def plug(gateway: Gateway, namespace: int, name: str) -> None:
     """Have the link in another network namespace, whose owner was verified; again, if it was there before."""
     with links() as here:
         here.remove([gateway.host_end])
-        # New rules begin to count connections anew, and the user decides how often this is done.
-        if not intact(gateway):
-            nft.install(_table(gateway))
+        # Of an earlier job with this network, whose answers would come to this one; or of this job, which decides how
+        # often it is plugged, and with new rules begins to be counted anew.
+        connections.forget(gateway.inner.ip)
+        nft.install(_table(gateway))
         end = here.plug(gateway.host_end, gateway.mtu, namespace, name)
         here.give_address(end, gateway.outer)
         if any(address.network.overlaps(gateway.network) for index, address in here.addresses() if index != end):

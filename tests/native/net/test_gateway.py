@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from moorage.errors import MoorageError, UserError
-from moorage.net import gateway, nft
+from moorage.net import connections, gateway, nft
 from moorage.net.fabric import Site as Fabrics
 from moorage.net.gateway import Gateway, Site
 from moorage.net.watch import Kept, Watch
@@ -274,16 +274,50 @@ def test_connections_are_bounded(node: Host, outside: Host) -> None:
         assert through == most
 
 
+def known(job: Job) -> int:
+    """Connections of the job's that its node knows of."""
+    with inside(job.node.namespace):
+        return len(connections.begun_by(job.gateway.inner.ip))
+
+
 def test_plugging_again_gives_no_more_connections(node: Host, outside: Host) -> None:
     most = 5
     with moored(node, site=Site(connections=most)) as job, outside.udp(str(outside.address), PORT, 0.3) as ears:
-        through = 0
         for _ in range(2):
-            for _ in range(most):
+            for _ in range(most + 1):
                 with job.inner.udp() as sender:
-                    through += arrives(sender, ears)
+                    arrives(sender, ears)
+            assert known(job) == most
             job.plug()
-        assert through == most
+            assert known(job) == 0
+
+
+def test_answers_to_one_job_do_not_come_to_the_next(node: Host, outside: Host) -> None:
+    """It has the first one's network, and the other side goes on sending."""
+    site = Site(pool=IPv4Network("100.96.0.0/30"))
+    with outside.udp(str(outside.address), PORT) as stranger:
+        with moored(node, 17, site) as job, job.inner.udp("", PORT) as first:
+            first.sendto(b"moored", stranger.getsockname())
+            _, place = stranger.recvfrom(100)
+            assert arrives(stranger, first, place), "it must be let in once"
+        with inside(node.namespace):
+            gateway.remove(17)
+        with moored(node, 18, site) as job, job.inner.udp("", PORT, 0.3) as second:
+            assert job.gateway.network == site.pool
+            assert not arrives(stranger, second, place)
+
+
+def test_nothing_is_known_of_a_connection_of_the_last_job(node: Host, outside: Host) -> None:
+    site = Site(pool=IPv4Network("100.96.0.0/30"))
+    with outside.tcp(str(outside.address), PORT) as server:
+        server.listen()
+        with moored(node, 17, site) as job, job.inner.tcp() as client:
+            client.connect(server.getsockname())
+            assert known(job) == 1
+    with inside(node.namespace):
+        gateway.remove(17)
+    with moored(node, 18, site) as job:
+        assert known(job) == 0
 
 
 def test_two_jobs_have_no_network_in_common(node: Host) -> None:
