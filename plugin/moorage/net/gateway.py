@@ -110,15 +110,15 @@ def plug(gateway: Gateway, namespace: int, name: str) -> None:
     """Have the link in another network namespace, whose owner was verified; again, if it was there before."""
     with links() as here:
         here.remove([gateway.host_end])
-        # Of an earlier job with this network, whose answers would come to this one; or of this job, which decides how
-        # often it is plugged, and with new rules begins to be counted anew.
-        connections.forget(gateway.inner.ip)
-        nft.install(_table(gateway))
         end = here.plug(gateway.host_end, gateway.mtu, namespace, name)
         here.give_address(end, gateway.outer)
         if any(address.network.overlaps(gateway.network) for index, address in here.addresses() if index != end):
             here.remove([gateway.host_end])
             raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is another's by now")
+        # Of an earlier job with this network, whose answers would come to this one; or of this job, which decides how
+        # often it is plugged, and with new rules begins to be counted anew.
+        connections.forget(gateway.inner.ip)
+        nft.install(_table(gateway))
         be_wary(gateway.host_end)
         here.set_up(end)
 

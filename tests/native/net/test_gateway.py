@@ -320,7 +320,7 @@ def test_nothing_is_known_of_a_connection_of_the_last_job(node: Host, outside: H
         assert known(job) == 0
 
 
-def test_two_jobs_have_no_network_in_common(node: Host) -> None:
+def test_two_jobs_have_no_network_in_common(node: Host, outside: Host) -> None:
     """The second has chosen while the first, for a moment or by intent, was not plugged."""
     pool = Site(pool=IPv4Network("100.96.0.0/30"))
     with moored(node, 17, pool) as job, bare_host() as other:
@@ -330,8 +330,11 @@ def test_two_jobs_have_no_network_in_common(node: Host) -> None:
             second = Gateway.of(18, FABRICS.port, pool)
             gateway.make(second)
         job.plug()
+        with outside.udp(str(outside.address), PORT) as ears, job.inner.udp() as sender:
+            assert arrives(sender, ears)
         with inside(node.namespace), pytest.raises(MoorageError) as refusal:
             gateway.plug(second, other.namespace, PLUG)
+        assert known(job) == 1, "it must be no way to end another's"
         assert str(refusal.value) == "the network of job 18, 100.96.0.0/30, is another's by now"
         assert "moor18u" not in node.links()
         with inside(node.namespace):
