@@ -50,9 +50,12 @@ def boot(mooring: Mooring, tree: Path, tell: Callable[[str], object]) -> Cluster
         return start.run()
     except UserError:
         raise
+    except CommandTimeout as error:
+        raise start.failed(start.course.overdue()) from error
     except MoorageError as error:
-        cause = start.course.overdue() if isinstance(error, CommandTimeout) else error
-        raise Failed(str(cause), evidence.collect(start.node, start.log)) from error
+        raise start.failed(error) from error
+    except OSError as error:
+        raise start.failed(f"{start.course.phase.text} failed: {error.strerror}") from error
 
 
 def planned(mooring: Mooring, tree: Path) -> Plan:
@@ -95,6 +98,9 @@ class Start:
     def node(self) -> container.Container:
         return container.Container(self.mooring, kind.node(self.plan.job))
 
+    def failed(self, cause: object) -> Failed:
+        return Failed(str(cause), evidence.collect(self.node, self.log))
+
     def run(self) -> Cluster:
         self._provide_image()
         self._create()
@@ -128,12 +134,13 @@ class Start:
     def _create(self) -> None:
         self.course.begin(phases.STARTING)
         program = self._program()
-        configuration = self._write_files()
+        configuration = self.mooring.places.user / "kind.json"
         words = ["create", "cluster", f"--config={configuration}", "--wait=0s", "--retain"]
         words.append(f"--kubeconfig={kubeconfig.place(self.mooring.places)}")
         environment = container.environment(self.mooring) | {"KIND_EXPERIMENTAL_PROVIDER": "podman"}
         limit = phases.longest(self.plan.patience)
         try:
+            self._write_files(configuration)
             command.run([program, *words], env=environment, log=self.log, limit=limit, watch=self._follow)
             self._hear()
         except CommandTimeout:
@@ -143,8 +150,8 @@ class Start:
             why = cause(self._said()) or ended(error.code)
             raise MoorageError(f"{self.course.phase.text} failed: {why}") from error
         finally:
-            # The token is in there.
-            configuration.unlink()
+            # The token is in there, if only a part of it.
+            configuration.unlink(missing_ok=True)
 
     def _program(self) -> Path:
         """The site's kind; a user's own is nothing that anybody has tried."""
@@ -154,16 +161,14 @@ class Start:
             raise UserError(f"there is no program {named or 'kind'} on this node", f"{ADMINISTRATOR}: kubernetes.kind")
         return Path(found)
 
-    def _write_files(self) -> Path:
-        """What the node reads; returns where kind's own configuration is."""
+    def _write_files(self, configuration: Path) -> None:
+        """What the node reads, and kind's own configuration."""
         for name, content in kind.files(self.plan).items():
             path = self.plan.files / name
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.write_text(json.dumps(content))
-        configuration = self.mooring.places.user / "kind.json"
         configuration.touch(mode=0o600)
         configuration.write_text(json.dumps(kind.configuration(self.plan)))
-        return configuration
 
     def _follow(self) -> None:
         self._hear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import stat
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -267,6 +268,17 @@ class TestFailure:
     def test_a_node_that_is_not_in_a_cgroup_of_its_own(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(container, "astray", lambda process, tree: True)
         assert "is not in a cgroup of its own" in str(self.fails(site))
+
+    def test_no_room_for_the_configuration(self, site: Site) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            failed = self.fails(site)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert str(failed) == "starting kind failed: File too large"
+        assert failed.logs["node container"] == "the node says\n"
+        assert not (site.places.user / "kind.json").exists()
 
     def test_the_configuration_does_not_stay(self, site: Site) -> None:
         site.kind(then="exit 1")
