@@ -33,8 +33,14 @@ class Links:
         self.ip = ip
 
     def index(self, name: str) -> int | None:
-        found = self.ip.link_lookup(ifname=name)
-        return int(found[0]) if found else None
+        """None if there is none; whatever else goes wrong must not look like that to who removes it."""
+        try:
+            (link,) = self.ip.link("get", ifname=name)
+        except NetlinkError as error:
+            if error.code != errno.ENODEV:
+                raise
+            return None
+        return int(link["index"])
 
     def by_index(self) -> dict[int, str]:
         return {link["index"]: link.get_attr("IFLA_IFNAME") for link in self.ip.get_links()}

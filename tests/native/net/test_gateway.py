@@ -146,6 +146,14 @@ def test_a_node_whose_own_programs_use_the_jobs_ports_refuses(node: Host) -> Non
     )
 
 
+def test_a_node_that_believes_all_senders_refuses(node: Host) -> None:
+    """A link's own setting counts only where it is the larger one."""
+    with inside(node.namespace):
+        gateway.OF_ALL_LINKS.write_text("2")
+        with pytest.raises(UserError, match=r"all\.rp_filter=2 has this node believe all senders .*: set it to 0 or 1"):
+            Gateway.of(17, FABRICS.port, Site())
+
+
 def test_nobody_can_pose_as_a_peer_of_a_fabric(job: Job, outside: Host) -> None:
     with outside.udp(str(outside.address), FABRICS.port, 0.5) as fabric, job.inner.udp("", 700) as client:
         assert not arrives(client, fabric)
