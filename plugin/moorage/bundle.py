@@ -61,7 +61,12 @@ def write(directories: Iterable[Path], name: str, parts: Mapping[str, str]) -> P
 def text_of(parts: Mapping[str, str]) -> str:
     """Each part below its title, at its end if it is too long: what went wrong is said last."""
     each = MOST // max(1, len(parts))
-    return "\n".join(f"==== {title}\n{without_secrets(part)[-each:].rstrip()}\n" for title, part in parts.items())
+    return "\n".join(f"==== {title}\n{end(part, each).rstrip()}\n" for title, part in parts.items())
+
+
+def end(text: str, most: int) -> str:
+    """What was said last, without secrets: looked for before it is cut, for half of one may look like nothing."""
+    return without_secrets(text)[-most:]
 
 
 def without_secrets(text: str) -> str:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from moorage.bundle import without_secrets
+from moorage import bundle
 from moorage.command import CommandFailed
 from moorage.container import Container
 from moorage.deadline import Deadline
@@ -31,8 +31,7 @@ def collect(node: Container, log: Path) -> dict[str, str]:
     found = {"kind": _quietly(partial(log.read_text, errors="replace"))}
     for title, words in asked.items():
         found[title] = _quietly(partial(_said, node, words, deadline))
-    # Before they are cut, for half a secret may look like nothing.
-    return {title: without_secrets(text)[-MOST:] for title, text in found.items()}
+    return {title: bundle.end(text, MOST) for title, text in found.items()}
 
 
 def _said(node: Container, words: tuple[str, ...], deadline: Deadline) -> str:

@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from moorage import limits, rootless, tree
-from moorage.bundle import without_secrets
+from moorage import bundle, limits, rootless, tree
 from moorage.channel import Ear, Mouth, writer
 from moorage.deadline import Deadline
 from moorage.errand import Errand
@@ -105,7 +104,7 @@ class Keeper:
     def fail(self, error: Exception) -> None:
         logs = dict(getattr(error, "logs", {}))
         with suppress(OSError):
-            logs["Podman"] = without_secrets(self.log.read_text(errors="replace"))[-LAST_WORDS:]
+            logs["Podman"] = bundle.end(self.log.read_text(errors="replace"), LAST_WORDS)
         for of, text in logs.items():
             for start in range(0, len(text), PIECE):
                 self._mouth.say({"event": "log", "of": of, "text": text[start : start + PIECE]})

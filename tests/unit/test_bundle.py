@@ -77,7 +77,7 @@ def test_parts_have_titles_and_their_ends() -> None:
     assert len(text) < bundle.MOST
 
 
-@pytest.mark.parametrize("letter", ["x", "-", "token", "a:", "://", "-----BEGIN ", '"', " "])
+@pytest.mark.parametrize("letter", ["x", "-", "token", "a:", "://", "-----BEGIN ", '"', " ", "token\\"])
 def test_a_long_line_takes_no_time(letter: str) -> None:
     started = time.monotonic()
     bundle.without_secrets(letter * ((1 << 20) // len(letter)))
