@@ -150,7 +150,9 @@ def test_a_node_that_believes_all_senders_refuses(node: Host) -> None:
     """A link's own setting counts only where it is the larger one."""
     with inside(node.namespace):
         gateway.OF_ALL_LINKS.write_text("2")
-        with pytest.raises(UserError, match=r"all\.rp_filter=2 has this node believe all senders, .*: set it to 0 or 1"):
+        with pytest.raises(
+            UserError, match=r"all\.rp_filter=2 has this node believe all senders, .*: set it to 0 or 1"
+        ):
             Gateway.of(17, FABRICS.port, Site())
 
 
