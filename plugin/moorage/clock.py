@@ -18,6 +18,8 @@ ENABLED: Final = (
     *(f"/etc/systemd/system/multi-user.target.wants/{name}" for name in KEEPERS),
     "/etc/systemd/system/sysinit.target.wants/systemd-timesyncd.service",
 )
+# Looked up by who loads this: an ordinary user that a process becomes later may not be let in here.
+INSTALLED: Final = Path(__file__).stat().st_mtime
 _TIME_ERROR: Final = 5
 # More than struct timex has on any architecture.
 _ROOM: Final = 512
@@ -26,9 +28,8 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 def check(node: Node) -> Iterator[Finding]:
     now = time.time()
-    installed = Path(__file__).stat().st_mtime
-    if now < installed - LEEWAY:
-        cause = f"the clock says {_day(now)}, and Moorage was installed on {_day(installed)}"
+    if now < INSTALLED - LEEWAY:
+        cause = f"the clock says {_day(now)}, and Moorage was installed on {_day(INSTALLED)}"
         yield Finding("clock", cause, "set it, and let a service keep it: certificates would not be valid elsewhere")
         return
     keeps = any(node.path(name).is_symlink() or node.has(name) for name in ENABLED)
