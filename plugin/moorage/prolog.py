@@ -115,6 +115,10 @@ class Plan:
             "subuids": [[one.start, one.count] for one in self.granted["uid"]],
             "subgids": [[one.start, one.count] for one in self.granted["gid"]],
             "hardware": self.outfit.hardware.as_dict(),
+            "nodes": 1,
+            "place": 0,
+            "fabric": None,
+            "gateway": None,
             "kubernetes": {**self._kubernetes(), "image": self.image},
             "wait": {name: getattr(self.config.wait, name) for name in WAITS},
         }
