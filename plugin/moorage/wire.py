@@ -27,8 +27,8 @@ class Refused(MoorageError):
     """The warden's answer is no, or there is no making sense of what was said."""
 
 
-def request(verb: str) -> bytes:
-    return json.dumps({"verb": verb}).encode()
+def request(verb: str, fields: Mapping[str, str] | None = None) -> bytes:
+    return json.dumps({"verb": verb, **(fields or {})}).encode()
 
 
 def verb_of(packet: bytes) -> str:
@@ -58,12 +58,14 @@ def outcome(packet: bytes) -> dict[str, Any]:
     raise Refused("the warden's answer is not understood: are two releases of moorage installed?")
 
 
-def call(path: Path, verb: str, limit: float) -> dict[str, Any]:
+def call(
+    path: Path, verb: str, limit: float, *, fields: Mapping[str, str] | None = None, descriptor: int | None = None
+) -> dict[str, Any]:
     """Ask the warden, again if it is just being started anew: every verb may be sent twice."""
     deadline = Deadline(limit)
     while True:
         try:
-            return outcome(_exchange(path, request(verb), deadline))
+            return outcome(_exchange(path, request(verb, fields), deadline, descriptor))
         except OSError as problem:
             if deadline.left <= ASK_AGAIN:
                 reason = problem.strerror or str(problem)
@@ -74,12 +76,12 @@ def call(path: Path, verb: str, limit: float) -> dict[str, Any]:
         time.sleep(ASK_AGAIN)
 
 
-def _exchange(path: Path, packet: bytes, deadline: Deadline) -> bytes:
+def _exchange(path: Path, packet: bytes, deadline: Deadline, descriptor: int | None) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         # A time-out of 0 would mean not to wait at all.
         connection.settimeout(max(deadline.left, ASK_AGAIN))
         connection.connect(os.fspath(path))
-        connection.send(packet)
+        socket.send_fds(connection, [packet], [] if descriptor is None else [descriptor])
         answer = connection.recv(LONGEST)
     if not answer:
         raise ConnectionResetError("the connection was lost")
