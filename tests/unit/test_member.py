@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+def node(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     node = Node(tmp_path, fakes)
     monkeypatch.setattr(member, "_inside", lambda process, place: node.root / place)
     monkeypatch.setattr(container, "KUBECTL", "bin/sh")
