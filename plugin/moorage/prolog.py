@@ -94,6 +94,7 @@ class Plan:
             runtime=runtime.path,
             driver=self.uplink.driver,
             registries=Node().text(REGISTRIES) or None,
+            resolvers=uplink.resolvers(Node(), self.config.uplink) if self.uplink.driver == uplink.KERNEL else (),
             # A cluster's node gets it from kind, and its pods from the node.
             hardware=self.outfit.hardware if self.spec.cluster == "none" else Hardware(),
         )
