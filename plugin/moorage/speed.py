@@ -83,7 +83,9 @@ class Record:
         return cls(kernel, bare, uplinks, versions, fields["left_out"])
 
     def save(self, path: Path | None = None) -> None:
-        files.replace(path or PLACE, json.dumps(self.as_dict(), indent=1) + "\n")
+        path = path or PLACE
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        files.replace(path, json.dumps(self.as_dict()) + "\n")
 
 
 def known(versions: Mapping[str, str], path: Path | None = None) -> dict[str, Speed]:

@@ -11,6 +11,7 @@ import pytest
 
 from moorage import speed
 from moorage.speed import Record, Speed, Spread
+from moorage.verbs.net import table
 
 FAST = Speed(Spread(16, 15, 17.5), Spread(17, 16, 18), Spread(40, 39, 44))
 SLOW = Speed(Spread(3, 2, 4), Spread(5, 4, 6), Spread(90, 80, 99))
@@ -81,3 +82,14 @@ def test_a_job_needs_both_directions() -> None:
 def test_of_several_measurements() -> None:
     assert Spread.of([4, 1, 2]) == Spread(2, 1, 4)
     assert str(Spread.of([4, 1, 2])) == "2.00 (1.00-4.00)"
+
+
+def test_a_table_for_people() -> None:
+    assert table(RECORD).splitlines() == [
+        "        out, Gbit/s          in, Gbit/s           answer, us           of bare",
+        "bare    16.00 (15.00-17.50)  17.00 (16.00-18.00)  40.00 (39.00-44.00)  1.00",
+        "kernel  16.00 (15.00-17.50)  17.00 (16.00-18.00)  40.00 (39.00-44.00)  1.00",
+        "pasta   3.00 (2.00-4.00)     5.00 (4.00-6.00)     90.00 (80.00-99.00)  0.19",
+        "slirp4netns: not measured, not installed",
+        "kept in /var/lib/moorage/uplinks.json",
+    ]
