@@ -100,7 +100,7 @@ class Uplink:
     order: tuple[str, ...] = field(default=("kernel", "pasta", "slirp4netns"), metadata=read(choices(*UPLINKS)))
     # The rest is for the uplink `kernel`. Where it has none of its own, it takes those of the node that are elsewhere.
     resolvers: tuple[str, ...] = field(default=(), metadata=read(addresses()))
-    pool: str = field(default="100.96.0.0/16", metadata=read(network(8, 28)))
+    pool: str = field(default="100.96.0.0/16", metadata=read(network(8, 24)))
     refused: tuple[str, ...] = field(default=(), metadata=read(networks()))
     connections: int = field(default=4096, metadata=read(count(16, 1 << 20)))
 

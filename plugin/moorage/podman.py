@@ -104,6 +104,8 @@ class Tools:
     registries: str | None = None
     # Whom containers ask for names, unless Podman finds out itself.
     resolvers: tuple[str, ...] = ()
+    # Between containers and slirp4netns, where its own choice would hide what the node has there.
+    between: str | None = None
     # The job's view of the node's images, if there are any.
     images: Path | None = None
     python: Path = Path(sys.executable)
@@ -153,7 +155,7 @@ def containers_conf(places: Places, tools: Tools) -> str:
                 Key("static_dir", str(places.graph / "libpod"), "the job's own, so that its database is, too"),
                 Key("volume_path", str(places.graph / "volumes"), "the job's own"),
                 Key("image_copy_tmp_dir", str(places.scratch / "tmp"), "the default has no bounds"),
-                Key("network_cmd_options", ["mtu=65520"], "slirp4netns with small packets is eight times slower"),
+                Key("network_cmd_options", _slirp4netns(tools), "slirp4netns with small packets is eight times slower"),
             ),
             "engine.runtimes": (Key(tools.runtime.name, [str(tools.runtime)], "the one that was checked"),),
             "network": (
@@ -168,6 +170,10 @@ def containers_conf(places: Places, tools: Tools) -> str:
 def _command(driver: str) -> str:
     """What Podman is told to start, which knows two drivers."""
     return driver if driver in KNOWN_TO_PODMAN else PASTA
+
+
+def _slirp4netns(tools: Tools) -> list[str]:
+    return ["mtu=65520", *([f"cidr={tools.between}"] if tools.between else [])]
 
 
 def _helpers(places: Places, driver: str) -> Iterator[Key]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Final
 
 from moorage import programs
@@ -35,6 +36,7 @@ OLDEST: Final[Mapping[str, Version]] = {"pasta": (2023, 12, 4), "slirp4netns": (
 PROFILES: Final = "/sys/kernel/security/apparmor/profiles"
 PASTA_CONFINED: Final = "pasta (enforce)"
 PASTA_RULES: Final = "/etc/apparmor.d/local/pasta"
+TRIED: Final = 1024
 ROUTES: Final = ("/proc/net/route", "/proc/net/ipv6_route")
 # What Podman reads: the second where the first names nothing but the stub of systemd's resolver.
 RESOLVERS: Final = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
@@ -162,6 +164,25 @@ def _is_way_out(route: list[str]) -> bool:
         case [target, "00", *_, link] if target == "0" * 32:
             return link != "lo"
     return False
+
+
+def between(node: Node, rule: Uplink) -> str | None:
+    """The network between containers and slirp4netns: one of the pool, to which this node has no route.
+
+    It would take 10.0.2.0/24, and nothing that the site has there could be reached.
+    """
+    # Only here: few jobs need it.
+    from ipaddress import IPv4Network
+
+    def number(text: str) -> int:
+        return int.from_bytes(bytes.fromhex(text), sys.byteorder)
+
+    routes = [line.split() for line in node.text(ROUTES[0]).splitlines()[1:]]
+    taken = [IPv4Network((number(route[1]), number(route[7]).bit_count())) for route in routes]
+    for network in islice(IPv4Network(rule.pool).subnets(new_prefix=24), TRIED):
+        if not any(network.overlaps(other) for other in taken if other.prefixlen):
+            return str(network)
+    return None
 
 
 def resolvers(node: Node, rule: Uplink) -> tuple[str, ...]:

@@ -76,6 +76,10 @@ class TestContainersConf:
         assert "netns" not in containers(tools)["containers"]
         assert "helpers/pasta" not in podman.files(JOB, tools)
 
+    def test_slirp4netns_has_a_network_that_hides_nothing(self) -> None:
+        options = containers(replace(TOOLS, driver="slirp4netns", between="100.96.1.0/24"))["engine"]
+        assert options["network_cmd_options"] == ["mtu=65520", "cidr=100.96.1.0/24"]
+
     def test_resolvers_are_named_where_podman_must_not_look_for_them(self) -> None:
         assert "dns_servers" not in containers()["containers"]
         assert containers(replace(TOOLS, resolvers=("192.0.2.53",)))["containers"]["dns_servers"] == ["192.0.2.53"]

@@ -191,6 +191,25 @@ def test_pasta_follows_the_default_route(tmp_path: Path, routes: str, routes_6: 
     assert hindered(Node(tmp_path), ANY) == ({} if there else {"pasta": cause})
 
 
+@pytest.mark.parametrize(
+    ("routes", "pool", "expected"),
+    [
+        ([], "100.96.0.0/16", "100.96.0.0/24"),
+        (["0002000A 00FFFFFF"], "10.0.2.0/23", "10.0.3.0/24"),
+        (["0002000A 00FFFFFF", "8003000A 80FFFFFF"], "10.0.2.0/23", None),
+        (["0000000A 000000FF"], "10.0.0.0/16", None),
+        (["0000000A 000000FF"], "100.96.0.0/16", "100.96.0.0/24"),
+    ],
+)
+def test_slirp4netns_takes_no_network_of_the_sites(
+    tmp_path: Path, routes: list[str], pool: str, expected: str | None
+) -> None:
+    """As the kernel writes addresses: with the last byte first."""
+    lines = [f"eth0\t{one.split()[0]}\t00000000\t0001\t0\t0\t0\t{one.split()[1]}\t0\t0\t0\n" for one in routes]
+    has(tmp_path, uplink.ROUTES[0], WAY_OUT + "".join(lines))
+    assert uplink.between(Node(tmp_path), Uplink(pool=pool)) == expected
+
+
 class TestKernel:
     @pytest.fixture
     def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
