@@ -105,6 +105,8 @@ class Plan:
             runtime=runtime.path,
             driver=self.uplink.driver,
             registries=Node().text(REGISTRIES) or None,
+            resolvers=uplink.resolvers(Node(), self.config.uplink) if self.uplink.driver == uplink.KERNEL else (),
+            between=uplink.between(Node(), self.config.uplink) if self.uplink.driver == "slirp4netns" else None,
             # A cluster's node gets it from kind, and its pods from the node.
             hardware=self.outfit.hardware if self.spec.cluster == "none" else Hardware(),
         )
