@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from support.figures import Figures
 from virtual import builds
 from virtual.cache import CACHE
-from virtual.cluster import BOOT_LIMIT, Cluster
+from virtual.cluster import BOOT_LIMIT, Cluster, running
 from virtual.gate import let_through
 from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, report, settled
 from virtual.machine import Machine
@@ -17,6 +19,7 @@ from virtual.spread import PODS, SCRIPT, Spread, between_guests, speed, spread, 
 
 DIRECTORY = CACHE / "test-three"
 PORT = 22900
+SUITE = "trixie"
 LOST = "berth3"
 # A node is given up by Kubernetes long after it was lost: in the lab nothing is in a hurry.
 GIVES_UP = 1800
@@ -30,19 +33,24 @@ exit 3
 """
 
 
-@pytest.mark.parametrize("suite", ["trixie"])
-def test_three_nodes_of_which_one_is_lost(suite: str, figures: Figures) -> None:
-    builds.build(suite)
-    with (
-        builds.own(DIRECTORY, Request(3, suite, PORT)) as lab,
-        spread(lab, "--no-kill", script=SCRIPT + AFTERWARDS) as cluster,
-    ):
+@pytest.fixture
+def three(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    if directory := request.config.getoption("--lab"):
+        yield running(directory)
+        return
+    builds.build(SUITE)
+    with builds.own(DIRECTORY, Request(3, SUITE, PORT)) as lab:
+        yield lab
+
+
+def test_three_nodes_of_which_one_is_lost(three: Cluster, figures: Figures) -> None:
+    with spread(three, "--no-kill", script=SCRIPT + AFTERWARDS) as cluster:
         check_start(cluster, figures)
-        check_network(lab, cluster, figures)
-        lose(lab.machine(LOST))
+        check_network(three, cluster, figures)
+        lose(three.machine(LOST))
         let_through(cluster.job)
         cluster.job.wait_gone(GIVES_UP + 600)
-        check_end(lab, cluster)
+        check_end(three, cluster)
 
 
 def check_start(cluster: Spread, figures: Figures) -> None:

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from virtual import moored, spread
 from virtual.aboard import Roles, tell, wait_until
 from virtual.abroad import ADDRESS, abroad
 from virtual.cluster import Cluster
-from virtual.jobs import Job
+from virtual.jobs import Job, submit
 from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch, nothing_left_on
 from virtual.machine import Machine
 from virtual.shell import Shell
@@ -93,6 +94,17 @@ def test_a_second_life_under_the_same_number(
         job.wait_gone()
     assert job.end == OWN_END
     assert f"hand of {job.id} on n2" in job.output
+
+
+def test_by_scancel_while_a_node_joins_a_cluster(lab: Cluster, watches: list[Watch]) -> None:
+    with nothing_left_on(watches) as endings:
+        job = submit(lab.first.shell, "echo never", moored.MOORED, "--nodes=2", *spread.SHAPE)
+        endings[job.id] = "scancel while a node joins its cluster"
+        job.wait_said(f"n2: {spread.JOINS}", moored.START_LIMIT)
+        job.cancel()
+        job.wait_gone()
+    assert job.end[0] == "CANCELLED"
+    assert "never" not in job.output
 
 
 def test_by_scancel_after_a_slurmd_was_killed_in_mid_start(lab: Cluster) -> None:
