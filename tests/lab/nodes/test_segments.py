@@ -33,7 +33,7 @@ echo "$begun $EPOCHREALTIME"
 
 
 def test_containers_of_both_nodes_reach_each_other(victim: Victim) -> None:
-    said = {name: victim.facts[name].text for name in ("there", "back", "lone")}
+    said = {name: victim.facts[name].lines[-1] for name in ("there", "back", "lone")}
     number = victim.job.id
     assert said == {"there": f"hand of {number} on n2", "back": f"hand of {number} on n1", "lone": "lone"}
 

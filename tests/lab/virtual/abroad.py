@@ -74,12 +74,12 @@ class Victim:
     @property
     def near(self) -> int:
         """The container on the first node, by its process there."""
-        return int(self.facts["near"].text)
+        return int(self.facts["near"].lines[-1])
 
     @property
     def far(self) -> int:
         """That on the second."""
-        return int(self.facts["far"].text)
+        return int(self.facts["far"].lines[-1])
 
     @property
     def segment(self) -> Segment:
