@@ -44,7 +44,7 @@ def cluster(alone: Cluster) -> Iterator[Running]:
 
 def test_the_first_line_of_the_script_sees_a_ready_node(cluster: Running, figures: Figures) -> None:
     name, state, *_ = cluster["first"].split()
-    assert (name, state) == (f"moorage-{cluster.job.id}-control-plane", "Ready")
+    assert (name, state) == (cluster.machine.name, "Ready")
     print("\n".join(moored.table(cluster.job.output)))
     figures.add("start-up of a job with a cluster, as its output has it", moored.ready(cluster.job.output), "s")
 

@@ -81,6 +81,6 @@ def finish(job: Job) -> None:
     let_through(job)
     job.wait_gone()
     found = facts(job.output)
-    assert found["nodes"].text == f"node/moorage-{job.id}-control-plane", job.output
+    assert found["nodes"].text == "node/berth1", job.output
     assert found["notes"].text == job.id
     assert job.accounted("ExitCode") == ["0:0"]

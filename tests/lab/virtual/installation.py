@@ -28,6 +28,8 @@ LIMIT = 900.0
 # What the lab wants otherwise than a site: guests have small disks, and where they are emulated a start takes minutes.
 CONFIGURATION: dict[str, dict[str, object]] = {
     "scratch": {"size": "3G"},
+    # Slurm's names of the nodes are no names of hosts here.
+    "fabric": {"hosts": "/etc/slurm/fabric-hosts"},
     "kubernetes": {"image": IMAGE, "kind": f"{CARRIED}/kind", "patience": 6},
 }
 INPUTS: tuple[Input, ...] = (json.dumps(CONFIGURATION), Path(__file__), *PRODUCT)

@@ -86,6 +86,12 @@ class Job:
                 raise MoorageError(f"sacct does not know the end of {name}: {rows!r}")
             time.sleep(0.5)
 
+    @property
+    def end(self) -> tuple[str, str]:
+        """Its state and its exit code, as sacct has them."""
+        state, code = self.accounted("State,ExitCode")
+        return state.split()[0], code
+
     def _wait(self, loop: str, *words: str, limit: float, what: str) -> None:
         try:
             waiting = ["timeout", f"{limit:.0f}", "sh", "-c", loop, "sh", *words]

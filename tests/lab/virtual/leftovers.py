@@ -7,7 +7,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +71,10 @@ EXCLUDED = (
     Exclusion("file", "/var/lib/slurm/slurmctld/.*", "the controller's own, kept until MinJobAge has passed"),
 )
 
+AT_A_POWER_CUT = Exclusion(
+    "file", r"/var/lib/slurm/slurmd/(n\d+_|hwloc_topo_)\d+\..*", "of any job's steps, moored or not, at a power cut"
+)
+
 
 @dataclass
 class Watch:
@@ -102,6 +106,18 @@ class Watch:
             jobs = ", ".join(f"job {job} ({how})" for job, how in endings.items())
             raise MoorageError(f"after {jobs} {self.machine.name} keeps {report(left)}")
         self.before = after
+
+
+@contextmanager
+def nothing_left_on(watches: Sequence[Watch]) -> Iterator[dict[str, str]]:
+    """The same on each of several nodes."""
+    with ExitStack() as stack:
+        every = [stack.enter_context(watch.nothing_left()) for watch in watches]
+        try:
+            yield every[0]
+        finally:
+            for endings in every[1:]:
+                endings.update(every[0])
 
 
 def make_ready(machine: Machine) -> None:

@@ -25,7 +25,8 @@ class Share:
 
 # A control plane translates so much code that half this buffer overflows, and everything is translated again.
 CONTROL_PLANE = Share(6000, 2000)
-WORKER = Share(3000, 1000)
+# A job on it has to be large enough for a node of a cluster, and Slurm keeps an eighth for the system.
+WORKER = Share(4000, 1000)
 SLURM_ONLY_FIRST = Share(2500, 700)
 SLURM_ONLY = Share(1800, 500)
 

@@ -21,10 +21,16 @@ _READY = re.compile(r"moorage: ready after (?:(\d+):(\d\d):(\d\d)|(\d+):(\d\d)|(
 
 def moored(shell: Shell, script: str, *options: str, user: str = "alice") -> Job:
     """Submit a script; it finds the manifests of the tests in its working directory."""
-    place = PLACE.format(user=user)
-    for manifest in sorted(MANIFESTS.iterdir()):
-        shell.put(manifest, f"{place}/{manifest.name}", owner=user)
+    place = brought(shell, MANIFESTS, user)
     return submit(shell, script, MOORED, *OPTIONS, f"--chdir={place}", *options, user=user)
+
+
+def brought(shell: Shell, manifests: Path, user: str) -> str:
+    """Where the user finds them."""
+    place = PLACE.format(user=user)
+    for manifest in sorted(manifests.iterdir()):
+        shell.put(manifest, f"{place}/{manifest.name}", owner=user)
+    return place
 
 
 def phases(output: str) -> list[tuple[float, str]]:

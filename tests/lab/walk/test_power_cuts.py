@@ -5,18 +5,14 @@ from __future__ import annotations
 from virtual.aboard import RUN, aboard
 from virtual.cluster import Cluster
 from virtual.jobs import MOORED, run
-from virtual.leftovers import EXCLUDED, Exclusion, Watch
-
-OF_SLURM = Exclusion(
-    "file", r"/var/lib/slurm/slurmd/(n\d+_|hwloc_topo_)\d+\..*", "of any job's steps, moored or not, at a power cut"
-)
+from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch
 
 
 def test_a_power_cut_in_the_prolog_and_one_while_the_job_runs(lab: Cluster) -> None:
     """On the last node: where there are two it is not the one with the controller."""
     machine = lab.machines[-1]
     here = f"--nodelist=n{machine.number}"
-    watch = Watch(lab, machine, excluded=(*EXCLUDED, OF_SLURM))
+    watch = Watch(lab, machine, excluded=(*EXCLUDED, AT_A_POWER_CUT))
     with watch.nothing_left() as endings:
         starting = aboard(lab.first.shell, "wait", here, "--no-requeue")
         endings[starting.id] = "power cut in its Prolog"

@@ -1,0 +1,56 @@
+"""What tests of jobs over several nodes share: two guests of Debian 13."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from virtual.abroad import Victim, waiting
+from virtual.broken import configured
+from virtual.cluster import Cluster
+from virtual.jobs import run
+from virtual.leftovers import Watch, make_ready, nothing_left_on
+from virtual.lingering import lingering
+
+HERE = Path(__file__).parent
+# What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
+LONG = ("test_endings", "test_neighbours", "test_wishes")
+
+AS_IT_IS = "node_fault: fail"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("MOORAGE_FULL") or config.getoption("--lab"):
+        return
+    left_out = [item for item in items if item.path.parent == HERE and item.path.stem in LONG]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.fixture(scope="module")
+def watches(lab: Cluster) -> Iterator[list[Watch]]:
+    """Both nodes, on which alice and bob are logged in elsewhere, too, and have been in a job before."""
+    with ExitStack() as stack:
+        for machine in lab.machines:
+            make_ready(machine)
+            for user in ("alice", "bob"):
+                stack.enter_context(lingering(machine.shell, user))
+            # What other settings and breakages are made with is there from now on.
+            with configured(machine.shell, AS_IT_IS):
+                pass
+        lab.wait_idle()
+        for user in ("alice", "bob"):
+            run(lab.first.shell, "srun true", "--nodes=2", "--ntasks-per-node=1", "--mem=100M", user=user)
+        yield [Watch(lab, machine) for machine in lab.machines]
+
+
+@pytest.fixture(scope="module")
+def victim(lab: Cluster, watches: list[Watch]) -> Iterator[Victim]:
+    """With the module's last test it ends, and leaves nothing on any node."""
+    with nothing_left_on(watches) as endings, waiting(lab) as found:
+        endings[found.job.id] = "normal end"
+        yield found

@@ -1,0 +1,149 @@
+"""However a job over two nodes ends, nothing of it stays on either of them.
+
+Two jobs at a time where that is possible, because their starts are what takes the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from virtual import moored, spread
+from virtual.aboard import Roles, tell, wait_until
+from virtual.abroad import ADDRESS, abroad
+from virtual.cluster import Cluster
+from virtual.jobs import Job, submit
+from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch, nothing_left_on
+from virtual.machine import Machine
+from virtual.shell import Shell
+
+pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+
+OWN_END = ("FAILED", "3:0")
+SECOND_LIFE = f'[ "$SLURM_RESTART_COUNT" = 1 ] || wait; ask {ADDRESS.format(1)}; exit 3'
+# As slurmd is killed at the worst moment: the state is written before the first thing is made.
+KILL_IN_PROLOG = 'until [ -e "$1" ]; do :; done; systemctl kill --kill-whom=main --signal=KILL slurmd'
+# With all that Slurm may wait for, of a node that did not answer for a moment.
+SLURMS_LIMIT = 900.0
+
+
+def test_by_the_end_of_its_script_and_by_scancel(lab: Cluster, watches: list[Watch]) -> None:
+    """Both leave a container on each node, and a process."""
+    with nothing_left_on(watches) as endings:
+        normal, running = abroad(lab.first.shell, "exit 0"), abroad(lab.first.shell, "wait")
+        endings |= {normal.id: "normal end", running.id: "scancel"}
+        running.wait_said("^aboard")
+        running.cancel()
+        for job in (normal, running):
+            job.wait_gone()
+    assert (normal.end, running.end[0]) == (("COMPLETED", "0:0"), "CANCELLED")
+
+
+def test_by_the_loss_of_moorage_run_and_of_the_agent_on_the_second_node(lab: Cluster, watches: list[Watch]) -> None:
+    """The job ends with the first; of the second its script is told, and goes on."""
+    with nothing_left_on(watches) as endings:
+        task, agent = abroad(lab.first.shell, "wait"), abroad(lab.first.shell, "told go; exit 3")
+        endings |= {task.id: "SIGKILL of moorage run", agent.id: "SIGKILL of the second node's agent"}
+        for job in (task, agent):
+            job.wait_said("^aboard")
+        Roles(task).kill("moorage run")
+        lose_agent(lab.machines[1].shell, agent)
+        tell(agent, "go")
+        for job in (task, agent):
+            job.wait_gone()
+    assert (task.end, agent.end) == (("FAILED", "0:9"), OWN_END)
+    assert "lost:" in agent.output
+
+
+def lose_agent(shell: Shell, job: Job) -> None:
+    """On the node of this shell; until the job's tree there has gone with it."""
+    roles = Roles(Job(shell, job.id, job.user))
+    roles.kill("agent")
+    tree_is_there = ["test", "-e", roles.tree]
+    wait_until(lambda: shell.run(tree_is_there, ok=(0, 1)).code == 1, f"the tree of job {job.id} is still there")
+
+
+def requeued(lab: Cluster, job: Job) -> None:
+    lab.first.shell.run(["scontrol", "requeue", job.id])
+    job.wait_state("PENDING")
+
+
+def given_up(lab: Cluster, job: Job) -> None:
+    """Slurm takes the second node for lost while all that the job has there is still alive."""
+    node = ["scontrol", "update", "nodename=n2"]
+    lab.first.shell.run([*node, "state=down", "reason=test"])
+    job.wait_state("PENDING")
+    lab.first.shell.run([*node, "state=resume"])
+
+
+@pytest.mark.parametrize("by", [requeued, given_up])
+def test_a_second_life_under_the_same_number(
+    lab: Cluster, watches: list[Watch], by: Callable[[Cluster, Job], None]
+) -> None:
+    """Whose containers have the same names and addresses as in its first."""
+    with nothing_left_on(watches) as endings:
+        job = abroad(lab.first.shell, SECOND_LIFE, "--requeue", "--open-mode=append")
+        endings[job.id] = f"a second life, after it was {by.__name__}"
+        job.wait_said("^aboard: 0")
+        by(lab, job)
+        # Else Slurm waits for two minutes, until the first run's credential is of no use any more.
+        lab.first.shell.run(["scontrol", "update", f"JobId={job.id}", "StartTime=now"])
+        job.wait_said("^aboard: 1", SLURMS_LIMIT)
+        job.wait_gone()
+    assert job.end == OWN_END
+    assert f"hand of {job.id} on n2" in job.output
+
+
+def test_by_scancel_while_a_node_joins_a_cluster(lab: Cluster, watches: list[Watch]) -> None:
+    with nothing_left_on(watches) as endings:
+        job = submit(lab.first.shell, "echo never", moored.MOORED, "--nodes=2", *spread.SHAPE)
+        endings[job.id] = "scancel while a node joins its cluster"
+        job.wait_said(f"n2: {spread.JOINS}", moored.START_LIMIT)
+        job.cancel()
+        job.wait_gone()
+    assert job.end[0] == "CANCELLED"
+    assert "never" not in job.output
+
+
+def test_by_scancel_after_a_slurmd_was_killed_in_mid_start(lab: Cluster) -> None:
+    second = lab.machines[1]
+    with resumed(lab, second), nothing_left_on(cut_short(lab)) as endings:
+        job = abroad(lab.first.shell, "wait", "--no-requeue")
+        endings[job.id] = "SIGKILL of the second node's slurmd in its Prolog"
+        state = f"/var/lib/moorage/jobs/{job.id}.json"
+        second.shell.run(["timeout", "120", "sh", "-c", KILL_IN_PROLOG, "sh", state])
+        wait_until(lambda: not active(second.shell, "slurmd"), "slurmd is still there")
+        second.shell.run(["systemctl", "start", "slurmd"])
+        job.cancel()
+        job.wait_gone(SLURMS_LIMIT)
+    assert job.end[0] == "CANCELLED"
+
+
+def test_by_a_power_cut_of_the_second_node(lab: Cluster) -> None:
+    with nothing_left_on(cut_short(lab)) as endings:
+        job = abroad(lab.first.shell, "wait", "--no-requeue")
+        endings[job.id] = "power cut of the second node"
+        job.wait_said("^aboard")
+        lab.reset(lab.machines[1].name)
+        job.wait_gone(SLURMS_LIMIT)
+    assert job.end[0] == "NODE_FAIL"
+
+
+def cut_short(lab: Cluster) -> list[Watch]:
+    return [Watch(lab, machine, excluded=(*EXCLUDED, AT_A_POWER_CUT)) for machine in lab.machines]
+
+
+def active(shell: Shell, unit: str) -> bool:
+    return shell.run(["systemctl", "is-active", "--quiet", unit], ok=range(256)).code == 0
+
+
+@contextmanager
+def resumed(lab: Cluster, machine: Machine) -> Iterator[None]:
+    """Whatever Slurm thinks of the node after the block, later tests have it."""
+    try:
+        yield
+    finally:
+        machine.shell.run(["systemctl", "start", "slurmd"])
+        lab.first.shell.run(["scontrol", "update", f"nodename=n{machine.number}", "state=resume"], ok=(0, 1))

@@ -1,0 +1,110 @@
+"""Two jobs side by side on all nodes of theirs: neither reaches the other, nor gets anything into its segment.
+
+What somebody puts into it is sent for real; that the way it takes does lead to that node is shown by an ordinary port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from virtual.aboard import IMAGE
+from virtual.abroad import ADDRESS, LONE, MOORED, PID, PRELUDE, SHAPE, Victim
+from virtual.broken import configured
+from virtual.facts import SHELL, facts
+from virtual.gate import GATE, held
+from virtual.segment import LAST_WORD, Heard, Shot, ears, shoot
+from virtual.shell import Shell
+
+pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+
+PRIVILEGED = 700
+LOWEST_OF_USERS = 1024
+PLAIN = 5001
+SECOND = "10.77.0.2"
+ROOTS = "by root of the node"
+# The same addresses, and the ways out that Podman has itself.
+NEIGHBOUR = rf"""
+{SHELL}
+fact there ask {ADDRESS.format(1)}
+fact lone podman exec hand wget -q -T 5 -O - http://{LONE}:8080/
+for way in pasta slirp4netns; do
+    podman run --quiet --detach --name $way --network $way {IMAGE} sleep 3600
+done
+fact pids {PID} hand pasta slirp4netns
+{GATE}
+"""
+GATEWAY = rf"""
+{SHELL}
+podman load --quiet --input /srv/lab/shell.tar
+podman run --quiet --detach --name hand {IMAGE} sleep 3600
+fact pids {PID} hand
+{GATE}
+"""
+FORWARDING = "net.ipv4.ip_forward"
+# The guests ask the first of them for names, which for its own jobs is out of reach by this uplink.
+KERNEL = "uplink: {allowed: [pasta, slirp4netns, kernel], resolvers: [10.77.0.2]}"
+
+
+def test_another_users_job_with_the_same_addresses_is_apart(victim: Victim) -> None:
+    """What its containers send with a privileged port into the first one's segment arrives by no way out."""
+    shell = victim.lab.first.shell
+    with held(shell, PRELUDE + NEIGHBOUR, MOORED, "--nodes=2", *SHAPE, user="bob") as job:
+        found = facts(job.output)
+        assert found["there"].text == f"hand of {job.id} on n2"
+        assert found["lone"].code != 0, found["lone"].text
+        pids = [int(pid) for pid in found["pids"].lines]
+        assert len(pids) == 3
+        arrived = tried(victim, dict(zip(("moorage", "pasta", "slirp4netns"), pids, strict=True)))
+    assert {*arrived} == {"moorage", "pasta", "slirp4netns"}
+    assert all(one.port >= LOWEST_OF_USERS for one in arrived.values()), arrived
+
+
+def test_over_the_uplink_kernel_a_privileged_port_is_none(victim: Victim) -> None:
+    """A connection from port 700 arrives from another one, and what is for a fabric does not arrive at all."""
+    shell = victim.lab.first.shell
+    shape = ("--nodes=1", "--nodelist=n1", *SHAPE)
+    with a_router(shell), held(shell, GATEWAY, f"{MOORED},uplink=kernel", *shape, user="bob") as job:
+        arrived = tried(victim, {"kernel": int(facts(job.output)["pids"].text)}, kinds=("udp", "tcp"))
+    assert {*arrived} == {"kernel", "kernel by tcp"}
+    assert all((one.host, one.port >= LOWEST_OF_USERS) == ("10.77.0.1", True) for one in arrived.values()), arrived
+
+
+@contextmanager
+def a_router(shell: Shell) -> Iterator[None]:
+    """The guest as of a site that allows the uplink."""
+    before = shell.output("sysctl", "--values", FORWARDING)
+    shell.run(["sysctl", "--quiet", "--write", f"{FORWARDING}=1"])
+    try:
+        with configured(shell, KERNEL):
+            yield
+    finally:
+        shell.run(["sysctl", "--quiet", "--write", f"{FORWARDING}={before}"])
+
+
+def tried(victim: Victim, ways: dict[str, int], kinds: tuple[str, ...] = ("udp",)) -> dict[str, Heard]:
+    """Send from the network of each of these processes, with a privileged port, into the victim's segment.
+
+    There it must not arrive; and to an ordinary port, of which it is said from where it has come there.
+    """
+    network, first, second = victim.segment, victim.lab.first.shell, victim.second
+    with ears(second, ADDRESS.format(1), network_of=victim.far) as inside, ears(second, port=PLAIN) as outside:
+        for way, process in ways.items():
+            packet = network.forged(f"over {way}", ADDRESS.format(1), inside.hardware_address)
+            shots = [Shot(SECOND, network.port, packet, PRIVILEGED)]
+            shots += [Shot(SECOND, PLAIN, named(way, kind).encode(), PRIVILEGED, kind) for kind in kinds]
+            assert shoot(first, shots, network_of=process) == [None] * len(shots)
+        # What is heard shows nothing unless one who may send from that port is heard with it.
+        own = [Shot(SECOND, PLAIN, word.encode(), PRIVILEGED) for word in (ROOTS, LAST_WORD)]
+        assert shoot(first, own) == [None, None]
+        heard = {one.text: one for one in outside.heard()}
+        assert heard.pop(ROOTS).port == PRIVILEGED
+        victim.say(LAST_WORD)
+        assert inside.heard() == []
+    return heard
+
+
+def named(way: str, kind: str) -> str:
+    return way if kind == "udp" else f"{way} by {kind}"

@@ -1,0 +1,86 @@
+"""What a job may wish of its nodes: how many take part, and whether all of them have to."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from moorage.errors import MoorageError
+from virtual.aboard import IMAGE
+from virtual.abroad import MOORED, SHAPE
+from virtual.broken import during
+from virtual.cluster import Cluster
+from virtual.facts import SHELL, facts
+from virtual.gate import GATE, held
+from virtual.jobs import Job, run, submit
+from virtual.leftovers import Watch, nothing_left_on
+from virtual.segment import segment
+
+pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+
+NODES = ("--nodes=2", "--nodelist=n1,n2")
+ALONE = f"""
+{SHELL}
+podman load --quiet --input /srv/lab/shell.tar
+fact ran podman run --rm {IMAGE} echo here
+{GATE}
+"""
+# Slurm looks for a place for such jobs only now and then.
+SCHEDULED = 600.0
+CAUSE = "Podman is not installed: install podman 4.9 or newer"
+# Submitted on the node that is broken meanwhile, by root in the name of alice; each is waited for.
+SUBMISSIONS = """
+for wish in all any; do
+    runuser -u alice -- sbatch --parsable --wait --k8s=cluster=none,require=$wish --chdir=/home/alice \
+        --output=/home/alice/job-%j.out --wrap='echo ran' "$@"
+done
+true
+"""
+
+
+def test_the_first_of_its_nodes_are_enough(lab: Cluster, watches: list[Watch]) -> None:
+    """On the other one there is nothing of Moorage, and between the two no segment."""
+    shell, second = lab.first.shell, lab.machines[1].shell
+    with (
+        nothing_left_on(watches) as endings,
+        held(shell, ALONE, f"{MOORED},nodes=1", *NODES, *SHAPE) as job,
+    ):
+        endings[job.id] = "one node of two"
+        assert facts(job.output)["ran"].text == "here"
+        for place in (f"/run/moorage/{job.id}", f"/var/lib/moorage/jobs/{job.id}.json"):
+            assert second.run(["test", "-e", place], ok=(0, 1)).code == 1, place
+        for shell_of_node in (shell, second):
+            with pytest.raises(MoorageError, match="there is no VXLAN"):
+                segment(shell_of_node, job.id)
+    assert job.end == ("COMPLETED", "0:0")
+
+
+def test_more_nodes_than_the_job_has_are_refused_in_one_line(lab: Cluster, watches: list[Watch]) -> None:
+    with nothing_left_on(watches) as endings:
+        job = run(lab.first.shell, "echo ran", f"{MOORED},nodes=3", *NODES, *SHAPE)
+        endings[job.id] = "three nodes of two"
+    assert re.fullmatch(r"moorage: [^\n]*\b3\b[^\n]*: [^\n]+\n?", job.output), job.output
+    assert job.end == ("FAILED", "1:0")
+
+
+def test_a_job_of_several_parts_is_refused_in_one_line(lab: Cluster, watches: list[Watch]) -> None:
+    with nothing_left_on(watches) as endings:
+        job = submit(lab.first.shell, "echo ran", MOORED, *SHAPE, ":", *SHAPE)
+        endings[job.id] = "heterogeneous"
+        job.wait_gone(SCHEDULED)
+    assert re.fullmatch(r"moorage: [^\n]*heterogeneous[^\n]*: [^\n]+\n?", job.output), job.output
+
+
+def test_a_node_that_refuses_ends_the_job_unless_any_will_do(lab: Cluster, watches: list[Watch]) -> None:
+    shell, second = lab.first.shell, lab.machines[1].shell
+    with nothing_left_on(watches) as endings:
+        said = during(second, "no podman", ["bash", "-c", SUBMISSIONS, "bash", *NODES, *SHAPE]).stdout
+        needs_all, needs_any = (Job(shell, line.partition(";")[0], "alice") for line in said.split())
+        endings |= {needs_all.id: "a node refuses", needs_any.id: "a node refuses, and any will do"}
+        for job in (needs_all, needs_any):
+            job.wait_gone()
+    for job in (needs_all, needs_any):
+        assert re.search(rf"^moorage: .*\bn2\b.*{re.escape(CAUSE)}", job.output, re.MULTILINE), job.output
+    assert (needs_all.end, "ran" in needs_all.output.splitlines()) == (("FAILED", "1:0"), False)
+    assert (needs_any.end, "ran" in needs_any.output.splitlines()) == (("COMPLETED", "0:0"), True)
