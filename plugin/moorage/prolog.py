@@ -344,9 +344,8 @@ def _cleared(job: Job, config: Config) -> list[Finding]:
 def _make(plan: Plan) -> None:
     job, config = plan.job, plan.config
     with lock.locked(job.id, config.wait.lock) as held:
-        state = State.begin(
-            job, Limits.of(config), scratch.plan(job, config.scratch), fabric=plan.fabric, gateway=plan.gateway
-        )
+        room = scratch.plan(job, config.scratch)
+        state = State.begin(job, Limits.of(config), room, plan.fabric, plan.gateway)
         state.save()
         if state.networked:
             _make_networks(state, config)
