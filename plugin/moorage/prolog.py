@@ -287,7 +287,7 @@ def _gateway(job: Job, way: uplink.Choice, config: Config) -> Gateway | None:
     from moorage.net.gateway import Site
 
     with _blamed("uplink", "node"):
-        return networks.way_out(job, config.fabric.port, Site())
+        return networks.way_out(job, config.fabric.port, Site.of(config.uplink))
 
 
 def _policy(job: Job, rule: Policy, environ: Mapping[str, str], spec: Spec) -> Iterator[Finding]:
