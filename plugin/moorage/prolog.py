@@ -106,6 +106,7 @@ class Plan:
             driver=self.uplink.driver,
             registries=Node().text(REGISTRIES) or None,
             resolvers=uplink.resolvers(Node(), self.config.uplink) if self.uplink.driver == uplink.KERNEL else (),
+            pasta=pasta.path if (pasta := self.around.programs.get("pasta")) else None,
             between=uplink.between(Node(), self.config.uplink) if self.uplink.driver == "slirp4netns" else None,
             # A cluster's node gets it from kind, and its pods from the node.
             hardware=self.outfit.hardware if self.spec.cluster == "none" else Hardware(),
