@@ -21,31 +21,31 @@ NO_BUS: Final = "no-bus"
 
 PASTA: Final = "pasta"
 KNOWN_TO_PODMAN: Final = (PASTA, "slirp4netns")
-# Podman starts this for the network namespace that all its bridges share, and wants to know by a file which process
+# Podman starts pasta for the network namespace that all its bridges share, and wants to know by a file which process
 # carries the packets: it looks whether that one still lives, and ends it together with the namespace (5.0 to 6.1). That
 # file is all it gets; what there is of a network comes from elsewhere, or never. Its output is read to the very end.
 STAND_IN: Final = """\
 #!/bin/sh
 # In place of pasta, where the job's way out is another or none.
 PATH=/usr/bin:/bin
-while [ $# -gt 1 ]; do
-    case $1 in
-        --pid) kept_in=$2 ;;
-        --netns) namespace=$2 ;;
+for word; do
+    case $before in
+        --pid) kept_in=$word ;;
+        --netns) namespace=$word ;;
     esac
-    shift
+    before=$word
 done
 case $namespace in
     */rootless-netns) ;;
-    *)
-        echo "the uplink of this job is not pasta: leave --network away, or name a network" >&2
-        exit 1
-        ;;
+    *) {others} ;;
 esac
+[ -n "$kept_in" ] || exit 0
 cd /
 setsid sleep infinity </dev/null >/dev/null 2>&1 &
 echo $! >"$kept_in"
 """
+# For a single container or a step of a build, which Podman brings to no bridge.
+NO_PASTA: Final = "echo 'there is no pasta on this node: leave --network away, or name a network' >&2; exit 1"
 
 # What a user may have in his environment that would make Podman another one, or tell it of a service manager.
 FOREIGN: Final = ("CONTAINER_", "CONTAINERS_", "_CONTAINERS_", "PODMAN_", "STORAGE_DRIVER", "STORAGE_OPTS")
@@ -104,6 +104,8 @@ class Tools:
     registries: str | None = None
     # Whom containers ask for names, unless Podman finds out itself.
     resolvers: tuple[str, ...] = ()
+    # For single containers where the driver is none of Podman's.
+    pasta: Path | None = None
     # Between containers and slirp4netns, where its own choice would hide what the node has there.
     between: str | None = None
     # The job's view of the node's images, if there are any.
@@ -128,7 +130,7 @@ def files(job: Job, tools: Tools) -> dict[str, tuple[str, int]]:
         "etc/storage.conf": (storage_conf(places, tools.images), 0o644),
         "etc/registries.conf": (tools.registries or "", 0o644),
         "bin/podman": (wrapper(places, tools), 0o755),
-        **({f"helpers/{PASTA}": (STAND_IN, 0o755)} if tools.driver not in KNOWN_TO_PODMAN else {}),
+        **({f"helpers/{PASTA}": (stand_in(tools), 0o755)} if tools.driver not in KNOWN_TO_PODMAN else {}),
     }
 
 
@@ -165,6 +167,13 @@ def containers_conf(places: Places, tools: Tools) -> str:
             ),
         },
     )
+
+
+def stand_in(tools: Tools) -> str:
+    """Who wants no way out has none for single containers either; else the node's own pasta is nothing to withhold."""
+    if tools.driver == "none":
+        return STAND_IN.format(others=":")
+    return STAND_IN.format(others=f'exec {tools.pasta} "$@"' if tools.pasta else NO_PASTA)
 
 
 def _command(driver: str) -> str:

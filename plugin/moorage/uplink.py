@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Final
 
-from moorage import programs
+from moorage import programs, routes
 from moorage.config import Uplink
 from moorage.errors import UserError
 from moorage.job import RUN
@@ -37,7 +36,6 @@ PROFILES: Final = "/sys/kernel/security/apparmor/profiles"
 PASTA_CONFINED: Final = "pasta (enforce)"
 PASTA_RULES: Final = "/etc/apparmor.d/local/pasta"
 TRIED: Final = 1024
-ROUTES: Final = ("/proc/net/route", "/proc/net/ipv6_route")
 # What Podman reads: the second where the first names nothing but the stub of systemd's resolver.
 RESOLVERS: Final = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
 
@@ -131,7 +129,7 @@ def _hinders_pasta(node: Node, _: Uplink) -> Iterator[str]:
     if PASTA_CONFINED in node.text(PROFILES).splitlines() and RUN.as_posix() not in node.text(PASTA_RULES):
         yield f"AppArmor keeps it out of {RUN}, see {PASTA_RULES}"
     # It takes over the addresses of the way out; an older one does not start, a newer one leads nowhere.
-    if not _has_way_out(node):
+    if not routes.leads_out(node):
         yield "this node has no default route, which it follows"
 
 
@@ -143,27 +141,13 @@ def _hinders_kernel(node: Node, rule: Uplink) -> Iterator[str]:
         gateway.check()
     except UserError as error:
         yield error.what
-    if not _has_way_out(node, ROUTES[:1]):
+    if not routes.leads_out(node, by=[routes.IPV4]):
         yield "this node has no default route for IPv4, which it follows"
     if not resolvers(node, rule):
         yield "the resolvers of this node are its own, where jobs do not reach them: name others in uplink.resolvers"
 
 
 HINDRANCES: Final = {"pasta": _hinders_pasta, KERNEL: _hinders_kernel}
-
-
-def _has_way_out(node: Node, tables: Sequence[str] = ROUTES) -> bool:
-    return any(_is_way_out(line.split()) for table in tables for line in node.text(table).splitlines())
-
-
-def _is_way_out(route: list[str]) -> bool:
-    """A line of /proc/net/route (link, target, ...), or of ipv6_route (target, bits of its prefix, ..., link)."""
-    match route:
-        case [str(), target, _, _, _, _, _, mask, *_] if target == mask == "00000000":
-            return True
-        case [target, "00", *_, link] if target == "0" * 32:
-            return link != "lo"
-    return False
 
 
 def between(node: Node, rule: Uplink) -> str | None:
@@ -174,13 +158,9 @@ def between(node: Node, rule: Uplink) -> str | None:
     # Only here: few jobs need it.
     from ipaddress import IPv4Network
 
-    def number(text: str) -> int:
-        return int.from_bytes(bytes.fromhex(text), sys.byteorder)
-
-    routes = [line.split() for line in node.text(ROUTES[0]).splitlines()[1:]]
-    taken = [IPv4Network((number(route[1]), number(route[7]).bit_count())) for route in routes]
+    taken = list(routes.networks(node))
     for network in islice(IPv4Network(rule.pool).subnets(new_prefix=24), TRIED):
-        if not any(network.overlaps(other) for other in taken if other.prefixlen):
+        if not any(network.overlaps(other) for other in taken):
             return str(network)
     return None
 

@@ -67,7 +67,7 @@ class TestContainersConf:
         assert "/usr/lib/podman" in content["engine"]["helper_binaries_dir"]
         assert content["containers"]["netns"] == "bridge"
         text, mode = podman.files(JOB, replace(TOOLS, driver=driver))["helpers/pasta"]
-        assert (text, mode) == (podman.STAND_IN, 0o755)
+        assert (text, mode) == (podman.stand_in(replace(TOOLS, driver=driver)), 0o755)
 
     @pytest.mark.parametrize("driver", ["pasta", "slirp4netns"])
     def test_podman_has_its_own_programs_else(self, driver: str) -> None:

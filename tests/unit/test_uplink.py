@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import uplink
+from moorage import routes, uplink
 from moorage.config import Uplink
 from moorage.errors import UserError
 from moorage.net import gateway
@@ -181,18 +181,18 @@ NO_WAY_OUT_6 = f"{EVERYTHING_6}{'0' * 32} ffffffff 00000001 00000000 00200200   
 
 
 @pytest.mark.parametrize(
-    ("routes", "routes_6", "there"),
+    ("table", "table_6", "there"),
     [(WAY_OUT, "", True), (NO_WAY_OUT, NO_WAY_OUT_6, False), (NO_WAY_OUT, WAY_OUT_6, True), ("", "", False)],
 )
-def test_pasta_follows_the_default_route(tmp_path: Path, routes: str, routes_6: str, there: bool) -> None:
-    has(tmp_path, uplink.ROUTES[0], routes)
-    has(tmp_path, uplink.ROUTES[1], routes_6)
+def test_pasta_follows_the_default_route(tmp_path: Path, table: str, table_6: str, there: bool) -> None:
+    has(tmp_path, routes.IPV4, table)
+    has(tmp_path, routes.IPV6, table_6)
     cause = "this node has no default route, which it follows"
     assert hindered(Node(tmp_path), ANY) == ({} if there else {"pasta": cause})
 
 
 @pytest.mark.parametrize(
-    ("routes", "pool", "expected"),
+    ("others", "pool", "expected"),
     [
         ([], "100.96.0.0/16", "100.96.0.0/24"),
         (["0002000A 00FFFFFF"], "10.0.2.0/23", "10.0.3.0/24"),
@@ -202,11 +202,11 @@ def test_pasta_follows_the_default_route(tmp_path: Path, routes: str, routes_6: 
     ],
 )
 def test_slirp4netns_takes_no_network_of_the_sites(
-    tmp_path: Path, routes: list[str], pool: str, expected: str | None
+    tmp_path: Path, others: list[str], pool: str, expected: str | None
 ) -> None:
     """As the kernel writes addresses: with the last byte first."""
-    lines = [f"eth0\t{one.split()[0]}\t00000000\t0001\t0\t0\t0\t{one.split()[1]}\t0\t0\t0\n" for one in routes]
-    has(tmp_path, uplink.ROUTES[0], WAY_OUT + "".join(lines))
+    lines = [f"eth0\t{one.split()[0]}\t00000000\t0001\t0\t0\t0\t{one.split()[1]}\t0\t0\t0\n" for one in others]
+    has(tmp_path, routes.IPV4, WAY_OUT + "".join(lines))
     assert uplink.between(Node(tmp_path), Uplink(pool=pool)) == expected
 
 
@@ -214,7 +214,7 @@ class TestKernel:
     @pytest.fixture
     def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
         monkeypatch.setattr(gateway, "check", lambda: None)
-        has(tmp_path, uplink.ROUTES[0], WAY_OUT)
+        has(tmp_path, routes.IPV4, WAY_OUT)
         has(tmp_path, uplink.RESOLVERS[0], "search site\nnameserver 192.0.2.53\n")
         return Node(tmp_path)
 
@@ -222,8 +222,8 @@ class TestKernel:
         assert hindered(node, WITH_KERNEL) == {}
 
     def test_needs_a_way_out_for_ipv4(self, node: Node, tmp_path: Path) -> None:
-        has(tmp_path, uplink.ROUTES[0], NO_WAY_OUT)
-        has(tmp_path, uplink.ROUTES[1], WAY_OUT_6)
+        has(tmp_path, routes.IPV4, NO_WAY_OUT)
+        has(tmp_path, routes.IPV6, WAY_OUT_6)
         cause = "this node has no default route for IPv4, which it follows"
         assert hindered(node, WITH_KERNEL) == {"kernel": cause}
 
@@ -277,7 +277,7 @@ class TestKernel:
 def test_apparmor_is_in_the_way_of_pasta(tmp_path: Path, profiles: str, rules: str, free: bool) -> None:
     has(tmp_path, uplink.PROFILES, profiles)
     has(tmp_path, uplink.PASTA_RULES, rules)
-    has(tmp_path, uplink.ROUTES[0], WAY_OUT)
+    has(tmp_path, routes.IPV4, WAY_OUT)
     found = hindered(Node(tmp_path), ANY)
     assert found == (
         {} if free else {"pasta": "AppArmor keeps it out of /run/moorage, see /etc/apparmor.d/local/pasta"}
