@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import clock, command, config, mounts, programs, trash
+from moorage import __version__, clock, command, config, mounts, programs, trash
 from moorage.errors import UserError
 from moorage.examination import Report, examine
 from moorage.finding import Finding
@@ -66,7 +66,23 @@ def told(finding: Finding) -> str:
 
 @pytest.mark.parametrize("way", [{}, {"quick": True}, {"every_byte": True}])
 def test_a_healthy_node_has_no_finding(site: Site, way: dict[str, bool]) -> None:
-    assert examined(site, **way) == Report()
+    report = examined(site, **way)
+    assert (report.findings, report.left_out) == ([], [])
+
+
+def test_of_each_thing_the_version_is_told(site: Site) -> None:
+    assert examined(site).versions == {
+        "crun": "crun version 1.21",
+        "kernel": os.uname().release,
+        "kind": "kind version 0.33.0",
+        "moorage": __version__,
+        "pasta": "pasta 2025_05_03.587980c-2",
+        "podman": "podman version 5.4.2",
+        "shim": "24.11",
+        "slirp4netns": "slirp4netns version 1.2.1",
+        "slurm": "slurm-wlm 24.11.5",
+        f"image {IMAGE}": site.image,
+    }
 
 
 def node(name: str, text: str) -> Break:
@@ -310,6 +326,14 @@ FAULTS: dict[str, tuple[Break, str]] = {
         "subgid: /etc/subgid: the gids 165536-231071 of bob contain 170000, which is a real gid",
     ),
     # what is ours
+    "a configuration without sense": (
+        lambda site, _: site.configuration.write_text("scratch: [\n"),
+        "configuration: /run/site/moorage.yaml:2: this is not YAML",
+    ),
+    "a configuration that others write": (
+        mode("moorage.yaml", 0o666),
+        "configuration: /run/site/moorage.yaml can be written by others than root",
+    ),
     "an unknown setting": (
         setting("scratch:", "nodes: 2\nscratch:"),
         "configuration: /run/site/moorage.yaml:1: there is no setting nodes",
@@ -474,7 +498,7 @@ def test_what_cannot_be_looked_into_keeps_nothing_from_being_found(site: Site) -
 def test_quickly_no_program_is_asked_whose_version_is_known(site: Site) -> None:
     examined(site)
     inode = (site.run / "facts.json").stat().st_ino
-    assert examined(site, quick=True) == Report()
+    assert examined(site, quick=True).findings == []
     assert (site.run / "facts.json").stat().st_ino == inode, "something was found out anew"
     examined(site)
     assert (site.run / "facts.json").stat().st_ino != inode
