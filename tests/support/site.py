@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,6 +42,18 @@ VERSIONS = {
     "slurmd": "slurm-wlm 24.11.5",
     "systemctl": "Id=moorage-sweep.service\nActiveState=inactive\nNeedDaemonReload=no\n",
 }
+# The whole command, but for where it finds the node.
+COMMAND = """\
+#!{python} -I
+import sys
+sys.path.insert(0, {package!r})
+from pathlib import Path
+from moorage import cli, command, config, examination, node
+place = Path({place!r})
+command.PATH, config.PLACE = str(place / "bin"), place / "moorage.yaml"
+examination.Node = lambda: node.Node(place / "node")
+cli.main()
+"""
 SILENT = ("conmon", "netavark", "getsubids", "newuidmap", "newgidmap", "srun")
 DESCRIPTION = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:\nalice:x:1001:1001::/:\n",
@@ -112,6 +125,11 @@ class Site:
         return self.place / "bin"
 
     @property
+    def command(self) -> Path:
+        """Moorage's own, as this site has it."""
+        return self.place / "moorage"
+
+    @property
     def configuration(self) -> Path:
         return self.place / "moorage.yaml"
 
@@ -143,6 +161,9 @@ class Site:
         for name in (*VERSIONS, *SILENT):
             self.program(name, VERSIONS.get(name, ""))
         self.configuration.write_text(CONFIGURATION)
+        package = str(REPOSITORY / "plugin")
+        self.command.write_text(COMMAND.format(python=sys.executable, package=package, place=str(self.place)))
+        self.command.chmod(0o755)
         self.run.mkdir(mode=0o755)
         for private in (self.states, self.scratch, self.store, self.graph, self.store / "probes"):
             private.mkdir(mode=0o700, parents=True)
@@ -172,6 +193,10 @@ class Site:
     def configured(self, old: str, new: str) -> None:
         assert old in self.configuration.read_text()
         self.configuration.write_text(self.configuration.read_text().replace(old, new))
+
+    def renamed(self, image: str) -> None:
+        images = self.graph / "overlay-images/images.json"
+        images.write_text(images.read_text().replace(IMAGE, image))
 
     def _make_units(self) -> None:
         units = self.root / "etc/systemd/system"
