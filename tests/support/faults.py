@@ -316,6 +316,10 @@ FAULTS: dict[str, tuple[Break, str]] = {
         says("systemctl", "Id=moorage-trash.service\nActiveState=failed\nNeedDaemonReload=no\n"),
         "units: moorage-trash.service has failed",
     ),
+    "a timer that nobody has started": (
+        says("systemctl", "Id=moorage-sweep.timer\nActiveState=inactive\nNeedDaemonReload=no\nUnitFileState=enabled\n"),
+        "units: moorage-sweep.timer is enabled and not running",
+    ),
     "a unit that systemd has not read": (
         says("systemctl", "Id=moorage-sweep.timer\nActiveState=active\nNeedDaemonReload=yes\n"),
         "units: moorage-sweep.timer has changed since systemd read it",

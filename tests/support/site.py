@@ -40,7 +40,10 @@ VERSIONS = {
     "slirp4netns": "slirp4netns version 1.2.1",
     "kind": "kind version 0.33.0",
     "slurmd": "slurm-wlm 24.11.5",
-    "systemctl": "Id=moorage-sweep.service\nActiveState=inactive\nNeedDaemonReload=no\n",
+    "systemctl": (
+        "Id=moorage-sweep.service\nActiveState=inactive\nNeedDaemonReload=no\nUnitFileState=enabled\n\n"
+        "Id=moorage-sweep.timer\nActiveState=active\nNeedDaemonReload=no\nUnitFileState=enabled\n"
+    ),
 }
 # The whole command, but for where it finds the node.
 COMMAND = """\

@@ -64,22 +64,3 @@ def skew(report: Report, seen: Seen) -> list[str]:
                 remedy = REMEDIES.get(kind, "install the same on both")
                 lines.append(f"{report['node']}: {what} is {version}, and {before} on {other}: {remedy}")
     return lines
-
-
-def test_the_configuration_is_shown(host: Host) -> None:
-    said = host.run(f"{MOORAGE} config show --json")
-    assert said.succeeded, said.stderr
-    assert "scratch.path" in json.loads(said.stdout)
-
-
-def test_jobs_are_swept_from_time_to_time(host: Host) -> None:
-    assert host.service("moorage-sweep.timer").is_running
-
-
-@pytest.mark.parametrize(
-    ("place", "mode"),
-    [("/run/moorage", 0o755), ("/var/lib/moorage", 0o755), ("/var/lib/moorage/jobs", 0o700)],
-)
-def test_directories_are_roots(host: Host, place: str, mode: int) -> None:
-    directory = host.file(place)
-    assert (directory.user, directory.group, directory.mode) == ("root", "root", mode)

@@ -87,6 +87,7 @@ FOUND = {
     "unit masked": r"moorage-warden@\.service is masked: systemctl unmask moorage-warden@\.service",
     "unit not enabled": r"moorage-sweep\.timer is not enabled: systemctl enable --now moorage-sweep\.timer",
     "unit failed": r"moorage-trash\.service has failed: see why: journalctl -u .*; then systemctl restart .*",
+    "timer stopped": r"moorage-sweep\.timer is enabled and not running: systemctl start moorage-sweep\.timer",
     "unit changed": r"moorage-sweep\.timer has changed since systemd read it: systemctl daemon-reload",
     "states open to all": r"the jobs' states: others than root can enter /var/lib/moorage/jobs: chmod 700 .*",
     "no room for states": r"the disk of /var/lib/moorage/jobs is full: make room: .*",

@@ -32,6 +32,7 @@ from witness.mishaps import (
     overlaid,
     planted,
     slurmd_apart,
+    stopped,
 )
 
 CONFIGURATION = "/etc/moorage/moorage.yaml"
@@ -121,6 +122,7 @@ BREAKAGES: dict[str, Breakage] = {
     "unit masked": linked(f"{UNITS}/moorage-warden@.service", "/dev/null"),
     "unit not enabled": away(f"{UNITS}/timers.target.wants/moorage-sweep.timer"),
     "unit failed": failed("moorage-trash.service", "/opt/moorage/bin/python3"),
+    "timer stopped": stopped("moorage-sweep.timer"),
     "unit changed": newer(f"{UNITS}/moorage-sweep.timer"),
     "states open to all": mode(STATES, 0o755),
     "no room for states": covered(STATES, "tmpfs", "size=512k,mode=700"),

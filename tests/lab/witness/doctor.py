@@ -25,6 +25,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "sound again": (),
     "unit failed": (),
     "unit changed": (),
+    "timer stopped": (),
     "no subgids": (*QUICKLY, "--user=alice"),
     "few subuids": (*QUICKLY, "--user=alice"),
 }

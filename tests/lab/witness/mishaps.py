@@ -81,6 +81,18 @@ def failed(unit: str, program: Path | str) -> Breakage:
     return broken
 
 
+def stopped(unit: str) -> Breakage:
+    @contextmanager
+    def broken() -> Iterator[Twist]:
+        run("systemctl", "stop", unit)
+        try:
+            yield PLAIN
+        finally:
+            run("systemctl", "start", unit)
+
+    return broken
+
+
 def mounted(place: Path | str) -> Breakage:
     """A file system on a directory of its own."""
 
