@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from moorage import clock, config, disk, features, job, kernel, programs, slurmconf, subids, units, versions
+from moorage import clock, config, disk, features, job, kernel, neighbours, programs, slurmconf, subids, units, versions
 from moorage.checks import EACH_JOB, Check, Scene, look_around
 from moorage.config import Config
 from moorage.errors import MoorageError, UserError
@@ -77,6 +77,11 @@ def _features(scene: Scene) -> Iterator[Finding]:
     return (Finding(features.CHECK, fault.what, fault.remedy) for fault in faults)
 
 
+def _neighbours(scene: Scene) -> Iterator[Finding]:
+    if scene.config.policy.most_nodes != 1:
+        yield from neighbours.check(scene.config.fabric, scene.node, os.uname().release, scene.facts)
+
+
 # What the rest needs is imported where there is something to look at: a health check comes again and again.
 
 
@@ -113,6 +118,7 @@ MORE: Final = (
     Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
     Check("time limits", _limits),
     Check("slurmd", _own_mounts, for_root=True),
+    Check("several nodes", _neighbours),
     Check("policy", _policy),
     Check("features", _features),
     Check("subids", _subids),

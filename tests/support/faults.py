@@ -14,7 +14,7 @@ from moorage import clock, mounts, programs, trash
 from moorage.settings import MIB
 from moorage.state import State
 from support.node import JOB, LIMITS
-from support.site import IMAGE, SCOPE, Site
+from support.site import IMAGE, ROUTES, SCOPE, Site
 
 READ_ONLY = 1
 EARLIER = "00000000-0000-0000-0000-000000000000"
@@ -95,6 +95,11 @@ def store_without_mapping(view: str) -> Break:
         site.configured("view: copy", f"view: {view}")
 
     return do
+
+
+def small_packets(site: Site, _: object) -> None:
+    site.configured("scratch:", "fabric: {interface: eth0}\nscratch:")
+    (site.root / "sys/class/net/eth0/mtu").write_text("1300\n")
 
 
 def scratch_file(site: Site, _: object) -> None:
@@ -262,6 +267,35 @@ FAULTS: dict[str, tuple[Break, str]] = {
     "the clock wrong": (
         lambda _, monkeypatch: monkeypatch.setattr(time, "time", lambda: 0.0),
         "clock: the clock says 1970-01-01, and Moorage was installed on ",
+    ),
+    # what joins nodes
+    "no VXLAN": (
+        lambda site, _: site.without_module("drivers/net/vxlan/vxlan"),
+        "fabric: this kernel has no module vxlan, which joins the nodes of a job",
+    ),
+    "no forwarding of frames": (
+        lambda site, _: site.without_module("net/netfilter/nft_fwd_netdev"),
+        "fabric: this kernel has no module nft_fwd_netdev, which joins the nodes of a job",
+    ),
+    "everybody's ports": (
+        node("proc/sys/net/ipv4/ip_unprivileged_port_start", "1000\n"),
+        "fabric: from 1000 on ports are everybody's, and the fabric's go up to 1023",
+    ),
+    "a route to the containers": (
+        node("proc/net/route", ROUTES + "eth1\t0007590A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
+        "fabric: this node has a route to 10.89.7.0/24 by eth1, and containers would have 10.89.0.0/16",
+    ),
+    "another interface than was named": (
+        setting("scratch:", "fabric: {interface: ib0}\nscratch:"),
+        "fabric: fabric.interface: there is no ib0 on this node",
+    ),
+    "an interface for small packets": (
+        small_packets,
+        "fabric: the MTU of eth0 is 1300",
+    ),
+    "no file of hosts": (
+        setting("scratch:", "fabric: {hosts: /run/site/hosts}\nscratch:"),
+        "fabric: fabric.hosts: there is no /run/site/hosts",
     ),
     # programs
     "no Podman": (gone("podman"), "podman: Podman is not installed"),

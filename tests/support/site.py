@@ -58,6 +58,11 @@ examination.Node = lambda: node.Node(place / "node")
 cli.main()
 """
 SILENT = ("conmon", "netavark", "getsubids", "newuidmap", "newgidmap", "srun")
+ROUTES = """\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t01004D0A\t0003\t0\t0\t0\t00000000\t0\t0\t0
+eth0\t00004D0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+"""
 DESCRIPTION = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:\nalice:x:1001:1001::/:\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\nalice:x:1001:\n",
@@ -66,11 +71,17 @@ DESCRIPTION = {
     "etc/containers/policy.json": "{}",
     "run/systemd/system/.keep": "",
     "sys/fs/cgroup/system.slice/slurmd.service/cgroup.procs": "55\n",
+    "sys/class/net/eth0/mtu": "1500\n",
+    "proc/net/route": ROUTES,
+    "proc/sys/net/ipv4/ip_unprivileged_port_start": "1024\n",
 }
 ENABLED = {
     "multi-user.target": ("moorage-sweep.service", "moorage-trash.service"),
     "timers.target": ("moorage-sweep.timer",),
 }
+
+
+MODULES = ("fs/fuse/fuse", "net/netfilter/nf_tables", "net/netfilter/nft_fwd_netdev", "drivers/net/vxlan/vxlan")
 
 
 def kernel_files(release: str = RELEASE) -> dict[str, str]:
@@ -81,7 +92,7 @@ def kernel_files(release: str = RELEASE) -> dict[str, str]:
         "proc/filesystems": "nodev\tsysfs\nnodev\toverlay\n\text4\n",
         "proc/modules": "overlay 200704 0 - Live 0x0000000000000000\n",
         f"lib/modules/{release}/modules.builtin": "kernel/net/bridge/bridge.ko\n",
-        f"lib/modules/{release}/modules.dep": "kernel/fs/fuse/fuse.ko.xz:\nkernel/net/netfilter/nf_tables.ko: a.ko\n",
+        f"lib/modules/{release}/modules.dep": "".join(f"kernel/{name}.ko.xz:\n" for name in MODULES),
         "sys/module/overlay/refcnt": "0\n",
         "sys/module/tun/refcnt": "0\n",
         "sys/module/veth/refcnt": "0\n",
@@ -196,6 +207,10 @@ class Site:
     def configured(self, old: str, new: str) -> None:
         assert old in self.configuration.read_text()
         self.configuration.write_text(self.configuration.read_text().replace(old, new))
+
+    def without_module(self, name: str) -> None:
+        listed = self.root / "lib/modules" / os.uname().release / "modules.dep"
+        listed.write_text(listed.read_text().replace(f"kernel/{name}.ko.xz:\n", ""))
 
     def renamed(self, image: str) -> None:
         images = self.graph / "overlay-images/images.json"
