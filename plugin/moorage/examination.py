@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from moorage import clock, config, disk, features, job, kernel, neighbours, programs, slurmconf, subids, units, versions
@@ -78,8 +78,15 @@ def _features(scene: Scene) -> Iterator[Finding]:
 
 
 def _neighbours(scene: Scene) -> Iterator[Finding]:
-    if scene.config.policy.most_nodes != 1:
-        yield from neighbours.check(scene.config.fabric, scene.node, os.uname().release, scene.facts)
+    """Where the site has jobs on one node only, none of it is missed."""
+    around = scene.around
+    if scene.config.policy.most_nodes == 1:
+        return
+    yield from neighbours.check(scene.config.fabric, scene.node, os.uname().release, scene.facts)
+    if around.slurm:
+        # A user is told to take one node; here it is the site's to mend.
+        found = slurmconf.several_nodes(around.slurm_conf, around.slurm)
+        yield from (replace(finding, fault="node") for finding in found)
 
 
 # What the rest needs is imported where there is something to look at: a health check comes again and again.

@@ -60,6 +60,13 @@ def test_a_healthy_node_has_no_finding(site: Site, way: dict[str, bool]) -> None
     assert (report.findings, report.left_out) == ([], [])
 
 
+def test_a_site_whose_jobs_have_one_node_misses_nothing_that_joins_several(site: Site) -> None:
+    site.slurm_conf("PrologFlags=Contain", "")
+    site.without_module("drivers/net/vxlan/vxlan")
+    site.configured("scratch:", "policy: {most_nodes: 1}\nscratch:")
+    assert examined(site).findings == []
+
+
 def test_of_each_thing_the_version_is_told(site: Site) -> None:
     assert examined(site).versions == {
         "crun": "crun version 1.21",

@@ -269,6 +269,10 @@ FAULTS: dict[str, tuple[Break, str]] = {
         "clock: the clock says 1970-01-01, and Moorage was installed on ",
     ),
     # what joins nodes
+    "nodes that are not prepared in time": (
+        slurm("PrologFlags=Contain", "PrologFlags=NoHold"),
+        "slurm: /run/site/slurm/slurm.conf has not PrologFlags=Alloc",
+    ),
     "no VXLAN": (
         lambda site, _: site.without_module("drivers/net/vxlan/vxlan"),
         "fabric: this kernel has no module vxlan, which joins the nodes of a job",

@@ -23,6 +23,7 @@ MOTD = b"hello\n"
 SLURM_CONF = """\
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup,task/affinity
+PrologFlags=Contain
 Prolog={slurm}/prolog.d/*
 Epilog={slurm}/epilog.d/*
 PrologTimeout=120

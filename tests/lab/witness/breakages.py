@@ -31,6 +31,7 @@ from witness.mishaps import (
     on_ramfs,
     overlaid,
     planted,
+    routed,
     slurmd_apart,
     stopped,
 )
@@ -91,6 +92,12 @@ BREAKAGES: dict[str, Breakage] = {
     "few keys": sysctl("kernel/keys/maxkeys", "200"),
     "no user namespaces": sysctl("kernel/unprivileged_userns_clone", "0"),
     "clock lost": clock_lost,
+    # What joins nodes.
+    "no PrologFlags": edited(SLURM, "^PrologFlags=.*", ""),
+    "no VXLAN": both(unloaded("vxlan"), edited(DEPENDENCIES, r"^.*/vxlan\.ko.*$", "")),
+    "everybody's ports": sysctl("net/ipv4/ip_unprivileged_port_start", "500"),
+    "route to the containers": routed("10.89.7.0/24"),
+    "no such interface": setting(CONFIGURATION, "fabric: {interface: ib7}"),
     # Programs.
     "no podman": away("/usr/bin/podman"),
     "old podman": saying("/usr/bin/podman", "podman version 4.3.1"),

@@ -109,6 +109,18 @@ def mounted(place: Path | str) -> Breakage:
     return broken
 
 
+def routed(network: str) -> Breakage:
+    @contextmanager
+    def broken() -> Iterator[Twist]:
+        run("ip", "route", "add", network, "dev", "lo")
+        try:
+            yield PLAIN
+        finally:
+            run("ip", "route", "delete", network, "dev", "lo")
+
+    return broken
+
+
 def overlaid(place: Path | str) -> Breakage:
     """The same files, on an overlay."""
 
