@@ -7,25 +7,22 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from moorage import __version__, command, config, mounts
+from moorage import __version__
 from moorage.errors import UserError
 from moorage.examination import Report, examine
 from moorage.finding import Finding
 from moorage.node import Node
-from moorage.settings import MIB
 from support.fakes import FakeCommand
 from support.faults import FAULTS, Break, keeps_time, store_without_mapping
 from support.guide import explained
-from support.namespaces import MOUNT, fresh
 from support.node import USER
 from support.peers import Peer
 from support.site import IMAGE, REPOSITORY, Site
+from support.site import site as site_here
 
-PLACE = Path("/run/site")
 QUICK = 0.3
 IN_TIME = 2.0
 HEALTH_CHECK = REPOSITORY / "config/health-check"
@@ -35,14 +32,7 @@ ROUNDS = 15
 
 @pytest.fixture(autouse=True)
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    with fresh(MOUNT):
-        for place in ("/run", "/var/lib"):
-            mounts.mount_tmpfs(Path(place), size=256 * MIB, inodes=100000, uid=0, gid=0, mode=0o755)
-        PLACE.mkdir()
-        site = Site(PLACE)
-        site.make()
-        monkeypatch.setattr(command, "PATH", str(site.programs))
-        monkeypatch.setattr(config, "PLACE", site.configuration)
+    with site_here(monkeypatch) as site:
         yield site
 
 

@@ -9,12 +9,19 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage import kernel
-from support.archives import Member, config, layer
+import pytest
 
+from moorage import command, config, kernel, mounts
+from moorage.settings import MIB
+from support import archives
+from support.namespaces import MOUNT, fresh
+
+PLACE = Path("/run/site")
 REPOSITORY = Path(__file__).parents[2]
 RELEASE = "6.12.48+deb13-cloud-amd64"
 SCOPE = "sys/fs/cgroup/system.slice/slurmstepd.scope"
@@ -239,8 +246,8 @@ class Site:
 
     def _make_image(self) -> None:
         """As Podman keeps one of a single layer with a single file."""
-        tar = layer(Member("motd", data=MOTD))
-        description = config([tar])
+        tar = archives.layer(archives.Member("motd", data=MOTD))
+        description = archives.config([tar])
         self.image = hashlib.sha256(description).hexdigest()
         self.layer = hashlib.sha256(b"layer").hexdigest()
         digest = f"sha256:{hashlib.sha256(tar).hexdigest()}"
@@ -266,3 +273,17 @@ def _recipe(tar: bytes) -> bytes:
         {"type": 2, "payload": base64.b64encode(after).decode()},
     )
     return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+
+
+@contextmanager
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """In mounts of its own, with nothing of this machine where jobs have what is theirs."""
+    with fresh(MOUNT):
+        for place in ("/run", "/var/lib"):
+            mounts.mount_tmpfs(Path(place), size=256 * MIB, inodes=100000, uid=0, gid=0, mode=0o755)
+        PLACE.mkdir()
+        made = Site(PLACE)
+        made.make()
+        monkeypatch.setattr(command, "PATH", str(made.programs))
+        monkeypatch.setattr(config, "PLACE", made.configuration)
+        yield made
