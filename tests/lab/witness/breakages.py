@@ -170,7 +170,7 @@ BREAKAGES: dict[str, Breakage] = {
     "nonsense": told(SPANK_K8S="nonsense"),
     "no subgids": edited("/etc/subgid", "^alice:.*", ""),
     "few subuids": edited("/etc/subuid", "^alice:.*", "alice:100000:1000"),
-    "overlapping subuids": edited("/etc/subuid", "^bob:.*", "bob:165000:65536"),
+    "overlapping subuids": instead("/etc/subuid", "alice:100000:65536\nbob:165000:65536\n"),
     "subuids with a real user": edited("/etc/subuid", "^alice:.*", "alice:1000:65536"),
     # What is the site's own choice.
     "faults drain": setting(CONFIGURATION, "node_fault: drain"),
