@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from moorage import clock, config, disk, features, job, kernel, neighbours, programs, slurmconf, subids, units, versions
+from moorage import clock, config, disk, features, job, kernel, programs, several, slurmconf, subids, units, versions
 from moorage.checks import EACH_JOB, Check, Scene, look_around
 from moorage.config import Config
 from moorage.errors import MoorageError, UserError
@@ -77,18 +77,6 @@ def _features(scene: Scene) -> Iterator[Finding]:
     return (Finding(features.CHECK, fault.what, fault.remedy) for fault in faults)
 
 
-def _neighbours(scene: Scene) -> Iterator[Finding]:
-    """Where the site has jobs on one node only, none of it is missed."""
-    around = scene.around
-    if scene.config.policy.most_nodes == 1:
-        return
-    yield from neighbours.check(scene.config.fabric, scene.node, os.uname().release, scene.facts)
-    if around.slurm:
-        # A user is told to take one node; here it is the site's to mend.
-        found = slurmconf.several_nodes(around.slurm_conf, around.slurm)
-        yield from (replace(finding, fault="node") for finding in found)
-
-
 # What the rest needs is imported where there is something to look at: a health check comes again and again.
 
 
@@ -125,9 +113,9 @@ MORE: Final = (
     Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
     Check("time limits", _limits),
     Check("slurmd", _own_mounts, for_root=True),
-    Check("several nodes", _neighbours),
     Check("policy", _policy),
     Check("features", _features),
+    Check(several.CHECK, several.check),
     Check("subids", _subids),
     Check("units", lambda scene: units.check(scene.node)),
     Check("states of units", lambda scene: units.states(), slow=True),

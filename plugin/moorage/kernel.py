@@ -18,6 +18,8 @@ SCOPES: Final = ("*.slice/*slurmstepd.scope", "*.slice/*.slice/*slurmstepd.scope
 # Rootless Podman looks for these before it asks for them; the others load themselves when first used.
 LOADED: Final = ("overlay",)
 AVAILABLE: Final = ("bridge", "fuse", "nf_tables", "overlay", "tun", "veth")
+# What only jobs on several nodes need.
+SEVERAL_NODES: Final = ("nft_fwd_netdev", "vxlan")
 DEVICES: Final = ("/dev/fuse", "/dev/net/tun")
 MODULES_FILE: Final = "config/modules-load.d/moorage.conf"
 
@@ -72,27 +74,24 @@ def _modules(node: Node, release: str, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "modules", f"the kernel module {name} is not loaded", f"modprobe {name}, at boot by {MODULES_FILE}"
             )
-    for name in lacking((name for name in AVAILABLE if name not in LOADED), node, release, facts):
+    for name in sorted(lacking(AVAILABLE, node, release, facts) - set(LOADED)):
         yield Finding("modules", f"this kernel has no module {name}", "install the rest of the kernel's modules")
 
 
-def lacking(names: Iterable[str], node: Node, release: str, facts: Facts) -> list[str]:
-    """Those that are neither loaded nor there to be loaded.
-
-    A kernel without modules has what it was built with, and nothing that says so.
-    """
-    wanted = [name for name in names if not node.has(f"/sys/module/{name}")]
-    if not wanted or not node.has("/proc/modules"):
-        return []
+def lacking(names: Iterable[str], node: Node, release: str, facts: Facts) -> set[str]:
+    """Those that are neither loaded nor to be had."""
+    there = {name for name in names if node.has(f"/sys/module/{name}")}
+    # A kernel without modules has what it was built with, and nothing that says so.
+    if not node.has("/proc/modules") or there == set(names):
+        return set()
     lists = [f"/lib/modules/{release}/modules.{kind}" for kind in ("builtin", "dep")]
-    now = stamp(*map(node.path, lists))
-    known = facts.recall(f"modules {' '.join(wanted)}", now, lambda: _listed(wanted, "".join(map(node.text, lists))))
-    return [name for name in wanted if name not in known]
+    known = facts.recall("modules", stamp(*map(node.path, lists)), lambda: _listed("".join(map(node.text, lists))))
+    return set(names) - there - set(known)
 
 
-def _listed(names: Iterable[str], lists: str) -> list[str]:
-    """Those that a list of files names; an underscore may be a dash there."""
-    return [name for name in names if re.search(rf"/{name.replace('_', '[_-]')}\.ko\b", lists)]
+def _listed(lists: str) -> list[str]:
+    """The modules that a list of files names; an underscore may be a dash there."""
+    return [name for name in (*AVAILABLE, *SEVERAL_NODES) if re.search(rf"/{name.replace('_', '[_-]')}\.ko\b", lists)]
 
 
 def _devices(node: Node) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ To be imported where a job has any: pyroute2, which all of it stands on, takes l
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
@@ -90,19 +90,6 @@ def left(job: int) -> list[str]:
     families = (nft.IPV4, nft.IPV6, nft.INET, nft.NETDEV)
     tables = {name for family in families for name in nft.names(family) if name == names.table(job)}
     return [*names.links_of(job), *tables]
-
-
-def obstacles(site: config.Fabric) -> Iterator[UserError]:
-    """What keeps every fabric from this node."""
-    looks: tuple[Callable[[], None], ...] = (
-        lambda: fabric.check(_settled(site)),
-        lambda: _free(IPv4Network(site.subnet)),
-    )
-    for look in looks:
-        try:
-            look()
-        except UserError as error:
-            yield error
 
 
 def _settled(site: config.Fabric) -> fabric.Site:

@@ -16,7 +16,7 @@ from moorage.examination import Report, examine
 from moorage.finding import Finding
 from moorage.node import Node
 from support.fakes import FakeCommand
-from support.faults import FAULTS, Break, keeps_time, store_without_mapping
+from support.faults import ADVICE, FAULTS
 from support.guide import explained
 from support.node import USER
 from support.peers import Peer
@@ -89,20 +89,13 @@ def test_there_are_enough_of_them() -> None:
     assert len({words for _, words in FAULTS.values()}) >= 30
 
 
-@pytest.mark.parametrize(
-    ("breakage", "words"),
-    [
-        (
-            store_without_mapping("auto"),
-            "store: mapped mounts do not work here",
-        ),
-        (keeps_time, "clock: the service that keeps this node's clock has not got it right yet"),
-    ],
-)
-def test_advice_is_no_fault(breakage: Break, words: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ADVICE)
+def test_advice_is_no_fault(name: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    breakage, words = ADVICE[name]
     breakage(site, monkeypatch)
     report = examined(site)
-    assert [told(finding)[: len(words)] for finding in report.findings] == [words]
+    assert [told(finding)[: len(words)] for finding in report.findings] == [words], list(map(told, report.findings))
+    assert all(explained(finding.check, finding.cause) for finding in report.findings), "the guide has no such line"
     assert report.faults == []
 
 

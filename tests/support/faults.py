@@ -268,39 +268,6 @@ FAULTS: dict[str, tuple[Break, str]] = {
         lambda _, monkeypatch: monkeypatch.setattr(time, "time", lambda: 0.0),
         "clock: the clock says 1970-01-01, and Moorage was installed on ",
     ),
-    # what joins nodes
-    "nodes that are not prepared in time": (
-        slurm("PrologFlags=Contain", "PrologFlags=NoHold"),
-        "slurm: /run/site/slurm/slurm.conf has not PrologFlags=Alloc",
-    ),
-    "no VXLAN": (
-        lambda site, _: site.without_module("drivers/net/vxlan/vxlan"),
-        "fabric: this kernel has no module vxlan, which joins the nodes of a job",
-    ),
-    "no forwarding of frames": (
-        lambda site, _: site.without_module("net/netfilter/nft_fwd_netdev"),
-        "fabric: this kernel has no module nft_fwd_netdev, which joins the nodes of a job",
-    ),
-    "everybody's ports": (
-        node("proc/sys/net/ipv4/ip_unprivileged_port_start", "1000\n"),
-        "fabric: from 1000 on ports are everybody's, and the fabric's go up to 1023",
-    ),
-    "a route to the containers": (
-        node("proc/net/route", ROUTES + "eth1\t0007590A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
-        "fabric: this node has a route to 10.89.7.0/24 by eth1, and containers would have 10.89.0.0/16",
-    ),
-    "another interface than was named": (
-        setting("scratch:", "fabric: {interface: ib0}\nscratch:"),
-        "fabric: fabric.interface: there is no ib0 on this node",
-    ),
-    "an interface for small packets": (
-        small_packets,
-        "fabric: the MTU of eth0 is 1300",
-    ),
-    "no file of hosts": (
-        setting("scratch:", "fabric: {hosts: /run/site/hosts}\nscratch:"),
-        "fabric: fabric.hosts: there is no /run/site/hosts",
-    ),
     # programs
     "no Podman": (gone("podman"), "podman: Podman is not installed"),
     "an old Podman": (says("podman", "podman version 4.3.1"), "podman: /run/site/bin/podman is podman version 4.3.1"),
@@ -469,4 +436,47 @@ FAULTS: dict[str, tuple[Break, str]] = {
     ),
     "a mount of no job": (mount_of_nobody, "leftovers: /run/moorage/17 is mounted, and nothing is known of that job"),
     "files that nobody removes": (old_trash, "leftovers: 1 ended job(s) still have files in "),
+}
+
+
+def on_several(cause: str) -> str:
+    return f"several nodes: jobs on several nodes are refused here: {cause}"
+
+
+# No fault: jobs start, on one node at least.
+ADVICE: dict[str, tuple[Break, str]] = {
+    "the store where each user copies": (store_without_mapping("auto"), "store: mapped mounts do not work here"),
+    "a clock that is not right yet": (
+        keeps_time,
+        "clock: the service that keeps this node's clock has not got it right yet",
+    ),
+    "nodes that are not prepared in time": (
+        slurm("PrologFlags=Contain", "PrologFlags=NoHold"),
+        on_several("/run/site/slurm/slurm.conf has not PrologFlags=Alloc"),
+    ),
+    "no VXLAN": (
+        lambda site, _: site.without_module("drivers/net/vxlan/vxlan"),
+        on_several("this kernel has no module vxlan"),
+    ),
+    "no forwarding of frames": (
+        lambda site, _: site.without_module("net/netfilter/nft_fwd_netdev"),
+        on_several("this kernel has no module nft_fwd_netdev"),
+    ),
+    "everybody's ports": (
+        node("proc/sys/net/ipv4/ip_unprivileged_port_start", "1000\n"),
+        on_several("fabric.port and fabric.source_ports reach to 1023, and from 1000 on ports are everybody's"),
+    ),
+    "a route to the containers": (
+        node("proc/net/route", ROUTES + "eth1\t0007590A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
+        on_several("this node has a route to 10.89.7.0/24, and containers would have 10.89.0.0/16"),
+    ),
+    "another interface than was named": (
+        setting("scratch:", "fabric: {interface: ib0}\nscratch:"),
+        on_several("fabric.interface: there is no ib0 here"),
+    ),
+    "an interface for small packets": (small_packets, on_several("the MTU of eth0 is 1300")),
+    "no file of hosts": (
+        setting("scratch:", "fabric: {hosts: /run/site/hosts}\nscratch:"),
+        on_several("fabric.hosts: there is no /run/site/hosts"),
+    ),
 }

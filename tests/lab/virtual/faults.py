@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .broken import PLACE, bring
-from .lines import DRAINS, FAILS, FOUND
+from .lines import ADVICE, DRAINS, FAILS, FOUND
 from .shell import Shell
 
 PROGRAM = ("env", f"--chdir={PLACE}", "/opt/moorage/bin/python3", "-B", "-m", "witness.doctor")
@@ -17,7 +17,9 @@ SOUND = ("sound", "sound again")
 LIMIT = 1200.0
 # What is no fault of the node, but a job's own, or is there on purpose.
 NOT_THE_NODES = ("drain", "drain for a user", "nonsense", "root", "two ids", "uplink that the site forbids")
-LINES: Mapping[str, str] = {name: line for name, line in (DRAINS | FAILS | FOUND).items() if name not in NOT_THE_NODES}
+LINES: Mapping[str, str] = {
+    name: line for name, line in (DRAINS | FAILS | FOUND | ADVICE).items() if name not in NOT_THE_NODES
+}
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Look:
 
     @property
     def exact(self) -> bool:
-        """That fault was found once, and nothing else."""
-        return self.code != 0 and len(self.lines) == self.expected == 1
+        """That fault was found once, and nothing else; of advice no command fails."""
+        return (self.code == 0) == (self.name in ADVICE) and len(self.lines) == self.expected == 1
 
 
 @dataclass(frozen=True)

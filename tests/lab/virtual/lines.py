@@ -81,11 +81,6 @@ FOUND = {
     "slurmd with mounts of its own": r"slurmd runs in a mount namespace of its own: take PrivateTmp=, .* out of .*",
     "cgroup v1": r"/sys/fs/cgroup is not the unified hierarchy \(cgroup v2\): boot with systemd\.unified_.*=1",
     "clock lost": r"the clock says 2001-09-09, and Moorage was installed on 20\d\d-\d\d-\d\d: set it, and let .*",
-    "no PrologFlags": r"/etc/slurm/slurm.conf has not PrologFlags=Alloc, without which .*: set it, or submit .*",
-    "no VXLAN": r"this kernel has no module vxlan, which joins the nodes of a job: install the rest of .*",
-    "everybody's ports": r"from 500 on ports are everybody's, and the fabric's go up to 1023: raise net\.ipv4\..*",
-    "route to the containers": r"this node has a route to 10\.89\.7\.0/24 by lo, and containers .*: choose .*",
-    "no such interface": r"fabric\.interface: there is no ib7 on this node: name the one that is there",
     "feature that is none": r"/etc/moorage/features.d/tape.yaml:1: gres is 'tape': .*",
     "accounts that nobody checks": r"policy.accounts keeps nobody out: Slurm takes .*: AccountingStorageEnforce=.*",
     "unit missing": r"moorage-warden@\.service is not installed: put config/moorage-warden@\.service into /etc/.*",
@@ -112,4 +107,13 @@ FOUND = {
     # Of all the node's users, not of the one whose job it is.
     "overlapping subuids": r"/etc/subuid: the uids 165000-230535 of bob meet 100000-165535 of alice: move one .*",
     "subuids with a real user": r"/etc/subuid: the uids 1000-66535 of alice contain \d+, which is a real uid: move .*",
+}
+SEVERAL = "jobs on several nodes are refused here: "
+# No fault: jobs start, on one node at least.
+ADVICE = {
+    "no PrologFlags": rf"{SEVERAL}/etc/slurm/slurm.conf has not PrologFlags=Alloc, without which .*: set it, or .*",
+    "no VXLAN": rf"{SEVERAL}this kernel has no module vxlan: install the rest of the kernel's modules",
+    "everybody's ports": rf"{SEVERAL}fabric.port and .* reach to 1023, and from 500 on .*: choose lower ones, or .*",
+    "route to the containers": rf"{SEVERAL}this node has a route to 10\.89\.7\.0/24, and .*: choose another .*",
+    "no such interface": rf"{SEVERAL}fabric\.interface: there is no ib7 here: name the one that is there",
 }
