@@ -4,9 +4,10 @@ MAKEFLAGS += --no-builtin-rules --no-print-directory
 PARTS = lint unit native lab walk clusters endings together starts sizes references
 ARMS = warm cold
 REPEAT = 2
+ROUNDS = 9
 
 .DEFAULT_GOAL = help
-.PHONY: help lint unit native lab test test-full demo bench-start clean
+.PHONY: help lint unit native lab test test-full demo bench-net bench-start clean
 .SILENT:
 
 help:
@@ -40,6 +41,11 @@ lint unit:
 #: make lab        tests on real Slurm, Podman and Kubernetes in virtual machines
 native lab:
 	tools/as-root tools/bootstrap tools/check $@
+
+#: make bench-net    networks of a job against what they are built on, in namespaces of this machine; ROUNDS=3 is short
+bench-net:
+	tools/expect bench-net
+	tools/as-root tools/bootstrap tests/bench-net --repeat=$(ROUNDS)
 
 #: make bench-start  starts with Moorage and without, in turn; REPEAT=1 ARMS=warm for a first look
 bench-start:

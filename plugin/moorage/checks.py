@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from moorage import disk, kernel, programs, shim, slurmconf, subids, uplink
+from moorage import disk, kernel, programs, shim, slurmconf, speed, subids, uplink
 from moorage.config import Config
 from moorage.errors import UserError
 from moorage.facts import Facts
@@ -18,7 +18,6 @@ from moorage.finding import Finding
 from moorage.job import Job
 from moorage.node import Node
 from moorage.programs import Program
-from moorage.spec import UPLINKS
 
 POLICY: Final = "/etc/containers/policy.json"
 
@@ -46,8 +45,8 @@ class Surroundings:
 
     @property
     def offer(self) -> uplink.Offer:
-        helpers = {name: self.programs[name].version for name in UPLINKS if name in self.programs}
-        return uplink.Offer(self.versions.get("podman", ""), helpers, self.hindered)
+        helpers = {name: self.programs[name].version for name in programs.UPLINKS if name in self.programs}
+        return uplink.Offer(self.versions.get("podman", ""), helpers, self.hindered, speed.known(helpers))
 
 
 def look_around(config: Config, facts: Facts, environ: Mapping[str, str]) -> Surroundings:
@@ -60,7 +59,7 @@ def look_around(config: Config, facts: Facts, environ: Mapping[str, str]) -> Sur
         srun=programs.find("srun", *places),
         slurm_conf=slurm_conf,
         slurm=slurmconf.read(slurm_conf),
-        hindered=uplink.hindered(Node()),
+        hindered=uplink.hindered(Node(), config.uplink),
     )
 
 

@@ -14,6 +14,7 @@ from moorage.settings import (
     MIB,
     Reader,
     absolute_path,
+    addresses,
     choice,
     choices,
     count,
@@ -23,6 +24,8 @@ from moorage.settings import (
     images,
     interface,
     names,
+    network,
+    networks,
     phrase,
     ports,
     seconds,
@@ -38,6 +41,7 @@ ScratchKind = Literal["loop", "tmpfs", "project", "directory"]
 NodeFault = Literal["fail", "drain"]
 EtcdStorage = Literal["memory", "disk"]
 ViewKind = Literal["auto", "idmap", "copy"]
+Preference = Literal["measure", "order"]
 
 
 Kind = TypeVar("Kind")
@@ -91,8 +95,14 @@ class Store:
 class Uplink:
     """How containers reach the outside."""
 
-    allowed: tuple[str, ...] = field(default=UPLINKS, metadata=read(choices(*UPLINKS)))
-    order: tuple[str, ...] = field(default=UPLINKS, metadata=read(choices(*UPLINKS)))
+    allowed: tuple[str, ...] = field(default=("pasta", "slirp4netns"), metadata=read(choices(*UPLINKS)))
+    by: Preference = field(default="measure", metadata=read(choice("measure", "order")))
+    order: tuple[str, ...] = field(default=("kernel", "pasta", "slirp4netns"), metadata=read(choices(*UPLINKS)))
+    # The rest is for the uplink `kernel`. Where it has none of its own, it takes those of the node that are elsewhere.
+    resolvers: tuple[str, ...] = field(default=(), metadata=read(addresses()))
+    pool: str = field(default="100.96.0.0/16", metadata=read(network(8, 24)))
+    refused: tuple[str, ...] = field(default=(), metadata=read(networks()))
+    connections: int = field(default=4096, metadata=read(count(16, 1 << 20)))
 
 
 @dataclass(frozen=True)

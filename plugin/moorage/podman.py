@@ -11,12 +11,41 @@ from typing import Final
 
 from moorage.hardware import Bind, Hardware
 from moorage.job import Job
+from moorage.programs import HELPERS
 
 # What containers.conf has unless told otherwise; an image's own comes before it.
 DEFAULT_PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEEPER_SOCKET: Final = "keeper.sock"
 # Podman finds a user's bus without being told (by its usual place), but not where it is told of another one.
 NO_BUS: Final = "no-bus"
+
+PASTA: Final = "pasta"
+KNOWN_TO_PODMAN: Final = (PASTA, "slirp4netns")
+# Podman starts pasta for the network namespace that all its bridges share, and wants to know by a file which process
+# carries the packets: it looks whether that one still lives, and ends it together with the namespace (5.0 to 6.1). That
+# file is all it gets; what there is of a network comes from elsewhere, or never. Its output is read to the very end.
+STAND_IN: Final = """\
+#!/bin/sh
+# In place of pasta, where the job's way out is another or none.
+PATH=/usr/bin:/bin
+for word; do
+    case $before in
+        --pid) kept_in=$word ;;
+        --netns) namespace=$word ;;
+    esac
+    before=$word
+done
+case $namespace in
+    */rootless-netns) ;;
+    *) {others} ;;
+esac
+[ -n "$kept_in" ] || exit 0
+cd /
+setsid sleep infinity </dev/null >/dev/null 2>&1 &
+echo $! >"$kept_in"
+"""
+# For a single container or a step of a build, which Podman brings to no bridge.
+NO_PASTA: Final = "echo 'there is no pasta on this node: leave --network away, or name a network' >&2; exit 1"
 
 # What a user may have in his environment that would make Podman another one, or tell it of a service manager.
 FOREIGN: Final = ("CONTAINER_", "CONTAINERS_", "_CONTAINERS_", "PODMAN_", "STORAGE_DRIVER", "STORAGE_OPTS")
@@ -50,6 +79,11 @@ class Places:
         return self.run / "bin"
 
     @property
+    def helpers(self) -> Path:
+        """Programs of ours that Podman takes for its own; in nobody's PATH."""
+        return self.run / "helpers"
+
+    @property
     def temporary(self) -> Path:
         """Where Podman keeps its locks, and the number of the process that holds its namespaces: there by default."""
         return self.user / "libpod" / "tmp"
@@ -68,6 +102,12 @@ class Tools:
     runtime: Path
     driver: str
     registries: str | None = None
+    # Whom containers ask for names, unless Podman finds out itself.
+    resolvers: tuple[str, ...] = ()
+    # For single containers where the driver is none of Podman's.
+    pasta: Path | None = None
+    # Between containers and slirp4netns, where its own choice would hide what the node has there.
+    between: str | None = None
     # The job's view of the node's images, if there are any.
     images: Path | None = None
     python: Path = Path(sys.executable)
@@ -90,6 +130,7 @@ def files(job: Job, tools: Tools) -> dict[str, tuple[str, int]]:
         "etc/storage.conf": (storage_conf(places, tools.images), 0o644),
         "etc/registries.conf": (tools.registries or "", 0o644),
         "bin/podman": (wrapper(places, tools), 0o755),
+        **({f"helpers/{PASTA}": (stand_in(tools), 0o755)} if tools.driver not in KNOWN_TO_PODMAN else {}),
     }
 
 
@@ -101,9 +142,12 @@ def containers_conf(places: Places, tools: Tools) -> str:
                 Key("log_driver", "k8s-file", "journald is the default where its files can be read: beyond the job"),
                 Key("pids_limit", 0, "the job's tree has a limit of its own"),
                 Key("keyring", False, "each container would take one of the 200 keys that a user has on a node"),
+                *_bridged(tools.driver),
+                *_resolvers(tools.resolvers),
                 *_hardware(tools.hardware),
             ),
             "engine": (
+                *_helpers(places, tools.driver),
                 Key("cgroup_manager", "cgroupfs", "systemd would put containers outside the job"),
                 Key("events_logger", "file", "as log_driver"),
                 Key("lock_type", "file", "the default is in /dev/shm, one for all jobs of a user on a node"),
@@ -113,16 +157,48 @@ def containers_conf(places: Places, tools: Tools) -> str:
                 Key("static_dir", str(places.graph / "libpod"), "the job's own, so that its database is, too"),
                 Key("volume_path", str(places.graph / "volumes"), "the job's own"),
                 Key("image_copy_tmp_dir", str(places.scratch / "tmp"), "the default has no bounds"),
-                Key("network_cmd_options", ["mtu=65520"], "slirp4netns with small packets is eight times slower"),
+                Key("network_cmd_options", _slirp4netns(tools), "slirp4netns with small packets is eight times slower"),
             ),
             "engine.runtimes": (Key(tools.runtime.name, [str(tools.runtime)], "the one that was checked"),),
             "network": (
-                Key("default_rootless_network_cmd", tools.driver, "chosen for this node"),
+                Key("default_rootless_network_cmd", _command(tools.driver), "chosen for this node"),
                 Key("pasta_options", ["--mtu", "65520"], "as network_cmd_options"),
                 Key("network_config_dir", str(places.graph / "networks"), "the job's own"),
             ),
         },
     )
+
+
+def stand_in(tools: Tools) -> str:
+    """Who wants no way out has none for single containers either; else the node's own pasta is nothing to withhold."""
+    if tools.driver == "none":
+        return STAND_IN.format(others=":")
+    return STAND_IN.format(others=f'exec {tools.pasta} "$@"' if tools.pasta else NO_PASTA)
+
+
+def _command(driver: str) -> str:
+    """What Podman is told to start, which knows two drivers."""
+    return driver if driver in KNOWN_TO_PODMAN else PASTA
+
+
+def _slirp4netns(tools: Tools) -> list[str]:
+    return ["mtu=65520", *([f"cidr={tools.between}"] if tools.between else [])]
+
+
+def _helpers(places: Places, driver: str) -> Iterator[Key]:
+    if driver not in KNOWN_TO_PODMAN:
+        where = [str(places.helpers), *HELPERS, "$BINDIR"]
+        yield Key("helper_binaries_dir", where, f"the first has a {PASTA} that makes no network; the rest as always")
+
+
+def _bridged(driver: str) -> Iterator[Key]:
+    if driver not in KNOWN_TO_PODMAN:
+        yield Key("netns", "bridge", "by default each container would get a pasta of its own")
+
+
+def _resolvers(given: tuple[str, ...]) -> Iterator[Key]:
+    if given:
+        yield Key("dns_servers", list(given), "Podman would ask somebody on the Internet where the node's are its own")
 
 
 def _hardware(given: Hardware) -> Iterator[Key]:

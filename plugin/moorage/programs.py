@@ -16,7 +16,6 @@ from moorage import command
 from moorage.command import CommandError
 from moorage.facts import Facts, stamp
 from moorage.finding import Finding
-from moorage.spec import UPLINKS
 
 # Where Podman looks for its helpers besides PATH.
 HELPERS: Final = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/libexec/podman", "/usr/lib/podman")
@@ -29,6 +28,8 @@ _DATED: Final = re.compile(rb"\0((?:[0-9][!-~]{0,30})?20[0-9]{2}_?[0-9]{2}_?[0-9
 UNCONFIGURED: Final = {"CONTAINERS_STORAGE_CONF": "/dev/null"}
 
 RUNTIMES: Final = ("crun", "runc")
+# Those of the uplinks that are programs.
+UPLINKS: Final = ("pasta", "slirp4netns")
 VERSIONED: Final = ("podman", *RUNTIMES, *UPLINKS)
 PRESENT: Final = ("conmon", "netavark", "getsubids", "newuidmap", "newgidmap")
 PRIVILEGED: Final = ("newuidmap", "newgidmap")

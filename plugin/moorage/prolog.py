@@ -105,6 +105,9 @@ class Plan:
             runtime=runtime.path,
             driver=self.uplink.driver,
             registries=Node().text(REGISTRIES) or None,
+            resolvers=uplink.resolvers(Node(), self.config.uplink) if self.uplink.driver == uplink.KERNEL else (),
+            pasta=pasta.path if (pasta := self.around.programs.get("pasta")) else None,
+            between=uplink.between(Node(), self.config.uplink) if self.uplink.driver == "slirp4netns" else None,
             # A cluster's node gets it from kind, and its pods from the node.
             hardware=self.outfit.hardware if self.spec.cluster == "none" else Hardware(),
         )
@@ -285,7 +288,7 @@ def _gateway(job: Job, way: uplink.Choice, config: Config) -> Gateway | None:
     from moorage.net.gateway import Site
 
     with _blamed("uplink", "node"):
-        return networks.way_out(job, config.fabric.port, Site())
+        return networks.way_out(job, config.fabric.port, Site.of(config.uplink))
 
 
 def _policy(job: Job, rule: Policy, environ: Mapping[str, str], spec: Spec) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ def make(of: job.Job, limits: config.Run) -> None:
         of.run, size=limits.size, inodes=limits.inodes, uid=0, gid=0, mode=ROOTS, flags=mounts.NOSUID | mounts.NODEV
     )
     _let_through(of.run, of.uid)
-    for name in ("etc", "bin"):
+    for name in ("etc", "bin", "helpers"):
         _directory(of.run / name, 0o755)
     for place in (of.user_run, of.scratch):
         _directory(place, 0o700)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ _PORTS: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
 _HOST_RULE: Final = re.compile(r"[A-Za-z0-9.-]*\{host\}[A-Za-z0-9.-]*")
 _INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
 _SUBNET: Final = re.compile(r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.0\.0/16")
+_ADDRESS: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
+_NETWORK: Final = re.compile(rf"{_ADDRESS.pattern}/[0-9]{{1,2}}")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}=[ -~]{0,999}")
 
 
@@ -99,12 +102,13 @@ def choices(*known: str) -> Reader:
     return read
 
 
-def _list(form: re.Pattern[str], right: str) -> Reader:
+def _list(form: re.Pattern[str], right: str, fits: Callable[[str], bool] = bool) -> Reader:
     """Texts of this form, each once; it may be empty."""
 
     def read(value: object) -> tuple[str, ...]:
         given = value if isinstance(value, list) else [None]
-        if any(not isinstance(one, str) or not form.fullmatch(one) for one in given) or len(set(given)) < len(given):
+        formed = all(isinstance(one, str) and form.fullmatch(one) and fits(one) for one in given)
+        if not formed or len(set(given)) < len(given):
             raise ValueError(right)
         return tuple(given)
 
@@ -215,6 +219,35 @@ def subnet() -> Reader:
         return match[0]
 
     return read
+
+
+def networks() -> Reader:
+    return _list(_NETWORK, "a list of IPv4 networks, each once, such as [10.1.0.0/16]; [] for none", _is_network)
+
+
+def addresses() -> Reader:
+    return _list(_ADDRESS, "a list of IPv4 addresses, each once, such as [10.1.0.53]; [] for none", _is_network)
+
+
+def network(shortest: int, longest: int) -> Reader:
+    """With a prefix of so many bits."""
+
+    def read(value: object) -> str:
+        given = value if isinstance(value, str) and _NETWORK.fullmatch(value) and _is_network(value) else ""
+        if given and shortest <= int(given.rpartition("/")[2]) <= longest:
+            return given
+        raise ValueError(f"an IPv4 network of {shortest} to {longest} bits, such as 100.96.0.0/16")
+
+    return read
+
+
+def _is_network(text: str) -> bool:
+    # Only here: most configurations have none.
+    from ipaddress import IPv4Network
+
+    with suppress(ValueError):
+        return bool(IPv4Network(text))
+    return False
 
 
 def images() -> Reader:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
 
-from moorage import kernel, slurmconf
+from moorage import kernel, routes, slurmconf
 from moorage.finding import Finding
 from moorage.node import Node
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
 CHECK: Final = "several nodes"
 FIRST_OF_EVERYBODYS: Final = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
-ROUTES: Final = "/proc/net/route"
 LINKS: Final = "/sys/class/net"
 # What net.fabric asks for, which takes long to import: a health check comes again and again.
 LEAST_MTU: Final = 1330
@@ -52,10 +49,8 @@ def _ports(site: Fabric, node: Node) -> Iterator[Finding]:
 
 def _routes(site: Fabric, node: Node) -> Iterator[Finding]:
     subnet = IPv4Network(site.subnet)
-    for line in node.text(ROUTES).splitlines()[1:]:
-        _, target, _, _, _, _, _, mask, *_ = line.split()
-        network = IPv4Network((_address(target), _address(mask)))
-        if network.prefixlen and network.overlaps(subnet):
+    for network in routes.networks(node):
+        if network.overlaps(subnet):
             yield _advice(
                 f"this node has a route to {network}, and containers would have {subnet}",
                 "choose another fabric.subnet",
@@ -72,11 +67,6 @@ def _interface(site: Fabric, node: Node) -> Iterator[Finding]:
     mtu = node.number(f"{LINKS}/{site.interface}/mtu")
     if mtu is not None and mtu < LEAST_MTU:
         yield _advice(f"the MTU of {site.interface} is {mtu}", f"make it {LEAST_MTU} or more")
-
-
-def _address(digits: str) -> str:
-    """As the kernel prints it: the number that four bytes in the order of the network are to this machine."""
-    return socket.inet_ntoa(int(digits, 16).to_bytes(4, sys.byteorder))
 
 
 def _advice(cause: str, remedy: str) -> Finding:

@@ -13,7 +13,7 @@ MOST_BYTES: Final = 1024
 LONGEST_SHOWN: Final = 40
 
 CLUSTERS: Final = ("kind", "none")
-UPLINKS: Final = ("pasta", "slirp4netns")
+UPLINKS: Final = ("pasta", "slirp4netns", "kernel", "none")
 REQUIRED: Final = ("all", "any")
 KEYS: Final = ("cluster", "nodes", "require", "uplink", "version")
 
@@ -112,7 +112,7 @@ def _not_a_pair(word: str, alone: bool) -> UsageError:
 
 def _meant(word: str, alone: bool) -> str | None:
     lower = word.lower()
-    meanings = {value: f"{key}={value}" for key in KEYS for value in _choices(key)}
+    meanings = {value: f"{key}={value}" for key in reversed(KEYS) for value in _choices(key)}
     if _VERSION.fullmatch(lower.removeprefix("v")):
         meanings[lower] = f"version={lower.removeprefix('v')}"
     # What 0 and 1 mean is said already.

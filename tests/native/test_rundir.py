@@ -53,6 +53,7 @@ def test_what_is_whose(job: Job) -> None:
         "scratch": (0, 0, 0o700),
         "etc": (0, 0, 0o755),
         "bin": (0, 0, 0o755),
+        "helpers": (0, 0, 0o755),
     }
     assert (job.run.stat().st_uid, job.run.stat().st_mode & 0o7777) == (0, 0o710)
     assert mounts.holding(job.run, mounts.table()).options >= {"nosuid", "nodev"}

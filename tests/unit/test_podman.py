@@ -59,6 +59,31 @@ class TestContainersConf:
         assert content["engine"]["network_cmd_options"] == ["mtu=65520"]
         assert content["network"]["pasta_options"] == ["--mtu", "65520"]
 
+    @pytest.mark.parametrize("driver", ["kernel", "none"])
+    def test_podman_starts_our_own_where_it_knows_not_the_driver(self, driver: str) -> None:
+        content = containers(replace(TOOLS, driver=driver))
+        assert content["network"]["default_rootless_network_cmd"] == "pasta"
+        assert content["engine"]["helper_binaries_dir"][0] == "/run/moorage/17/helpers"
+        assert "/usr/lib/podman" in content["engine"]["helper_binaries_dir"]
+        assert content["containers"]["netns"] == "bridge"
+        text, mode = podman.files(JOB, replace(TOOLS, driver=driver))["helpers/pasta"]
+        assert (text, mode) == (podman.stand_in(replace(TOOLS, driver=driver)), 0o755)
+
+    @pytest.mark.parametrize("driver", ["pasta", "slirp4netns"])
+    def test_podman_has_its_own_programs_else(self, driver: str) -> None:
+        tools = replace(TOOLS, driver=driver)
+        assert "helper_binaries_dir" not in containers(tools)["engine"]
+        assert "netns" not in containers(tools)["containers"]
+        assert "helpers/pasta" not in podman.files(JOB, tools)
+
+    def test_slirp4netns_has_a_network_that_hides_nothing(self) -> None:
+        options = containers(replace(TOOLS, driver="slirp4netns", between="100.96.1.0/24"))["engine"]
+        assert options["network_cmd_options"] == ["mtu=65520", "cidr=100.96.1.0/24"]
+
+    def test_resolvers_are_named_where_podman_must_not_look_for_them(self) -> None:
+        assert "dns_servers" not in containers()["containers"]
+        assert containers(replace(TOOLS, resolvers=("192.0.2.53",)))["containers"]["dns_servers"] == ["192.0.2.53"]
+
     def test_the_runtime_that_was_checked_and_no_other_of_its_name(self) -> None:
         content = containers(Tools(Path("/p"), Path("/opt/site/bin/runc"), "pasta"))
         assert content["engine"]["runtime"] == "runc"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import moorage.net.fabric
-from moorage import several
+from moorage import routes, several
 from moorage.checks import Scene, Surroundings
 from moorage.config import Config, Fabric
 from moorage.facts import Facts
@@ -37,13 +37,13 @@ def found(
 
 
 def test_a_node_that_lacks_nothing(tmp_path: Path) -> None:
-    files = {several.FIRST_OF_EVERYBODYS[1:]: "1024\n", several.ROUTES[1:]: HEADER + DEFAULT + OTHER}
+    files = {several.FIRST_OF_EVERYBODYS[1:]: "1024\n", routes.IPV4[1:]: HEADER + DEFAULT + OTHER}
     assert found(tmp_path, files) == []
 
 
 @pytest.mark.parametrize(("route", "network"), [(SITES, "10.89.0.0/16"), (PART, "10.89.7.0/24"), (WHOLE, "10.0.0.0/8")])
 def test_a_route_to_where_containers_would_be(tmp_path: Path, route: str, network: str) -> None:
-    assert found(tmp_path, {several.ROUTES[1:]: HEADER + DEFAULT + route}) == [
+    assert found(tmp_path, {routes.IPV4[1:]: HEADER + DEFAULT + route}) == [
         f"this node has a route to {network}, and containers would have 10.89.0.0/16: choose another fabric.subnet"
     ]
 

@@ -81,7 +81,7 @@ def test_config_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     called("config", "show", "--json", str(file))
     shown = json.loads(capsys.readouterr().out)
     assert shown["scratch.path"] == {"value": "/local/moorage", "source": f"{file}:2"}
-    assert shown["uplink.order"] == {"value": ["pasta", "slirp4netns"], "source": "default"}
+    assert shown["uplink.order"] == {"value": ["kernel", "pasta", "slirp4netns"], "source": "default"}
     assert set(shown) == {name for name, _ in Config().values()}
 
 

@@ -12,6 +12,7 @@ from ipaddress import IPv4Interface, IPv4Network
 from pathlib import Path
 from typing import Any, Final, Self
 
+from moorage.config import Uplink
 from moorage.errors import MoorageError, UserError
 from moorage.net import connections, names, nft, pool
 from moorage.net.links import be_wary, links
@@ -41,6 +42,10 @@ class Site:
     refused: tuple[IPv4Network, ...] = ()
     # A job's connections at a time: the node keeps a table of all jobs' that is not endless.
     connections: int = 4096
+
+    @classmethod
+    def of(cls, rule: Uplink) -> Self:
+        return cls(IPv4Network(rule.pool), tuple(map(IPv4Network, rule.refused)), rule.connections)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,48 @@
+"""The routes of this node, as the kernel lists them in files: for decisions that are too small for its netlink."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from moorage.node import Node
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network
+
+IPV4: Final = "/proc/net/route"
+IPV6: Final = "/proc/net/ipv6_route"
+ANYWHERE_4: Final = "00000000"
+ANYWHERE_6: Final = "0" * 32
+
+
+def networks(node: Node) -> Iterator[IPv4Network]:
+    """Where it has a route to, beside the one to everywhere."""
+    # Only here: few jobs need it.
+    from ipaddress import IPv4Network
+
+    for line in node.text(IPV4).splitlines()[1:]:
+        _, target, _, _, _, _, _, mask, *_ = line.split()
+        if mask != ANYWHERE_4:
+            yield IPv4Network((_number(target), _number(mask).bit_count()))
+
+
+def leads_out(node: Node, *, by: Sequence[str] = (IPV4, IPV6)) -> bool:
+    """Whether it has a way to all that it has no other route to."""
+    return any(_is_way_out(line.split()) for table in by for line in node.text(table).splitlines())
+
+
+def _is_way_out(route: Sequence[str]) -> bool:
+    """In the one table a link comes first, then target and others; in the other the target, and the link last."""
+    match route:
+        case [_, target, _, _, _, _, _, mask, _, _, _]:
+            return target == mask == ANYWHERE_4
+        case [target, "00", *_, link]:
+            return target == ANYWHERE_6 and link != "lo"
+    return False
+
+
+def _number(digits: str) -> int:
+    """As the kernel prints it: the number that four bytes in the order of the network are to this machine."""
+    return int.from_bytes(int(digits, 16).to_bytes(4, sys.byteorder), "big")

@@ -1,0 +1,93 @@
+"""The networks of a job hold what was promised of their speed, and a node finds out which of its uplinks is fastest.
+
+Few and short repetitions, beside whatever else this machine does: what must hold is that *some* round keeps the bound.
+In a round all ways are measured one after the other, so that what slows down one slows down all of them more or less; a
+fabric or a gateway that got slower would miss it in every round. `make bench-net` measures longer, and by medians.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from moorage import speed, uplink
+from moorage.command import CommandFailed
+from moorage.config import Uplink
+from moorage.net import measure, stage, traffic
+from moorage.net.links import links
+from moorage.net.measure import Sample, Way
+from moorage.uplink import Offer
+from support import netbench
+from support.netbench import Ratio
+
+REPEAT = 4
+SECONDS = 0.25
+
+
+def test_the_fabric_is_nearly_as_fast_as_what_it_is_built_on() -> None:
+    keep_their_bounds(netbench.fabric_ratios(netbench.fabrics(REPEAT, SECONDS)))
+
+
+def test_the_uplink_kernel_is_nearly_as_fast_as_the_node(tmp_path: Path) -> None:
+    with links() as here:
+        before = here.by_index()
+    samples, left_out = measure.try_out({}, REPEAT, SECONDS)
+    assert list(samples) == ["bare", "kernel"]
+    assert left_out == {"pasta": "not installed", "slirp4netns": "not installed"}
+    keep_their_bounds(netbench.uplink_ratios(samples))
+    with links() as here:
+        assert here.by_index() == before
+
+
+def test_a_job_gets_the_fastest_that_is_allowed(tmp_path: Path) -> None:
+    samples, left_out = netbench.uplink_samples(1, SECONDS)
+    found = {name: measure.summed_up(each) for name, each in samples.items()}
+    for name, cause in left_out.items():
+        print(f"{name} was not measured: {cause}")
+    record = speed.Record(os.uname().release, found.pop("bare"), found, {})
+    record.save(tmp_path / "uplinks.json")
+    offer = Offer("podman version 5.4.2", {}, speeds=speed.known({}, tmp_path / "uplinks.json"))
+    choice = uplink.choose(offer, Uplink(allowed=("kernel", "pasta", "slirp4netns")))
+    assert choice.driver == "kernel"
+    usable = Offer("podman version 5.4.2", dict.fromkeys(found, "version 2025_05_03"), speeds=offer.speeds)
+    fastest = max(found, key=lambda name: found[name].worth)
+    assert uplink.choose(usable, Uplink(allowed=("pasta", "slirp4netns", "kernel"))).driver == fastest
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"),
+    [
+        ("echo no such option >&2; exit 3", "ended with code 3: no such option"),
+        ("exit 1", "ended with code 1: without a word"),
+        ("exec sleep 60", "made no network within 0.5 s"),
+    ],
+)
+def test_what_does_not_work_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, cause: str
+) -> None:
+    monkeypatch.setattr(stage, "READY", 0.5)
+    program = tmp_path / "slirp4netns"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    record = measure.measure({"slirp4netns": program}, {}, 1, 0.05)
+    assert (list(record.uplinks), record.left_out["slirp4netns"]) == (["kernel"], cause)
+
+
+def test_by_what_breaks_down_nothing_gets_through() -> None:
+    with stage.stage() as scene, stage.inside(scene.outside), traffic.serving(0) as port:
+        there = Way(scene.node, str(stage.OUTSIDE.ip), port)
+        nobody = Way(scene.node, str(stage.OUTSIDE.ip), 9)
+        samples = measure.compare({"bare": there, "broken": nobody}, 1, 0.05)
+        assert samples["broken"] == [Sample(0, 0, 1e7)]
+        assert samples["bare"][0].worth > 0
+        with pytest.raises(CommandFailed, match="Connection refused"):
+            measure.compare({"bare": nobody, "kernel": there}, 1, 0.05)
+
+
+def keep_their_bounds(ratios: list[Ratio]) -> None:
+    assert ratios
+    for ratio in ratios:
+        print(ratio)
+    assert [str(ratio) for ratio in ratios if not ratio.holds_in_some_round] == []

@@ -1,0 +1,159 @@
+"""How fast the networks of a job are against what they are built on: in one run, in turn, on hosts of our own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from moorage import programs
+from moorage.facts import Facts
+from moorage.net import measure, traffic
+from moorage.net.measure import BARE, Sample, Samples, Way
+from moorage.speed import Spread
+from support.hosts import CABLE, Host, bare_host, connected
+from support.namespaces import inside
+from support.segments import PLUG, Node, joined
+
+HOSTS, VXLAN, FABRIC = "hosts", "bare VXLAN", "fabric"
+BRIDGE = "moor0"
+# 50 bytes less than the cable's.
+VXLAN_MTU = 1450
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Of one way to another: what was measured in the same round is divided, then the median is taken."""
+
+    name: str
+    spread: Spread
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self._keeps(self.spread.median, self.spread.median)
+
+    @property
+    def holds_in_some_round(self) -> bool:
+        """What other work on the machine takes away it hardly takes away in every round."""
+        return self._keeps(self.spread.most, self.spread.least)
+
+    def _keeps(self, most: float, least: float) -> bool:
+        return most >= (self.at_least or most) and least <= (self.at_most or least)
+
+    def __str__(self) -> str:
+        bounds = (("at least", self.at_least), ("at most", self.at_most))
+        promise = ", ".join(f"{words} {bound:.2f}" for words, bound in bounds if bound is not None)
+        return f"{self.name:20} {self.spread}  {promise or 'no promise'}{'' if self.holds else ': BROKEN'}"
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="bench-net")
+    parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    arguments = parser.parse_args(words)
+    samples = fabrics(arguments.repeat, arguments.seconds)
+    uplinks, left_out = uplink_samples(arguments.repeat, arguments.seconds)
+    for line in [*table(samples), "", *table(uplinks)]:
+        print(line)
+    for name, cause in left_out.items():
+        print(f"{name}: none, {cause}")
+    ratios = [*fabric_ratios(samples), *uplink_ratios(uplinks)]
+    print("", "ratios, each of the same round: median (least-most)", *ratios, "", sep="\n")
+    print(last_line({ratio.name: ratio.spread.median for ratio in ratios}))
+
+
+def last_line(medians: Mapping[str, float]) -> str:
+    names = ("fabric_vs_vxlan", "fabric_vs_host", "rtt", "uplink_kernel", "uplink_pasta", "uplink_slirp4netns")
+    said = (f"{name}={medians[name]:.2f}" if name in medians else f"{name}=none" for name in names)
+    return f"bench-net: {' '.join(said)}"
+
+
+def fabrics(repeat: int, seconds: float) -> Samples:
+    """Between two hosts, by a VXLAN of theirs, and from container to container over the fabric."""
+    with connected(2) as hosts, ExitStack() as stack:
+        by_vxlan = [_vxlan(host, number, hosts[1 - number]) for number, host in enumerate(hosts)]
+        nodes = stack.enter_context(joined(hosts))
+        containers = [stack.enter_context(_container(node)) for node in nodes]
+        ways = {
+            HOSTS: _way(stack, hosts[0], hosts[1], str(hosts[1].address)),
+            VXLAN: _way(stack, hosts[0], hosts[1], by_vxlan[1]),
+            FABRIC: _way(stack, containers[0], containers[1], nodes[1].segment_address),
+        }
+        return measure.compare(ways, repeat, seconds)
+
+
+def uplink_samples(repeat: int, seconds: float) -> tuple[Samples, dict[str, str]]:
+    found = {name: program.path for name, program in programs.installed(Facts()).items()}
+    return measure.try_out(found, repeat, seconds)
+
+
+def fabric_ratios(samples: Samples) -> list[Ratio]:
+    ours, vxlan, hosts = (samples[name] for name in (FABRIC, VXLAN, HOSTS))
+    return [
+        Ratio("fabric_vs_vxlan", _ratios(ours, vxlan, worth), at_least=0.85),
+        Ratio("fabric_vs_host", _ratios(ours, hosts, worth), at_least=0.55),
+        Ratio("rtt", _ratios(ours, hosts, lambda sample: sample.round_trip), at_most=1.40),
+    ]
+
+
+def uplink_ratios(samples: Samples) -> list[Ratio]:
+    floors = {"kernel": 0.75}
+    return [
+        Ratio(f"uplink_{name}", _ratios(each, samples[BARE], worth), at_least=floors.get(name))
+        for name, each in samples.items()
+        if name != BARE
+    ]
+
+
+def worth(sample: Sample) -> float:
+    return sample.worth
+
+
+def _ratios(ours: Sequence[Sample], theirs: Sequence[Sample], value: Callable[[Sample], float]) -> Spread:
+    return Spread.of([value(one) / value(other) for one, other in zip(ours, theirs, strict=True)])
+
+
+def table(samples: Samples) -> Iterator[str]:
+    yield f"{'':12} {'there, Gbit/s':24} {'back, Gbit/s':24} answer, us"
+    for name, each in samples.items():
+        speed = measure.summed_up(each)
+        yield f"{name:12} {speed.outward!s:24} {speed.inward!s:24} {speed.round_trip}"
+
+
+def _way(stack: ExitStack, client: Host, server: Host, address: str) -> Way:
+    with inside(server.namespace):
+        port = stack.enter_context(traffic.serving(measure.cpus()[1]))
+    return Way(client.namespace, address, port)
+
+
+def _vxlan(host: Host, number: int, other: Host) -> str:
+    """As plain as can be: to one other host."""
+    ends = {"vxlan_local": str(host.address), "vxlan_group": str(other.address)}
+    below = host.index(CABLE)
+    host.ip.link(
+        "add", ifname="vxlan0", kind="vxlan", vxlan_id=99, vxlan_port=4789, vxlan_link=below, mtu=VXLAN_MTU, **ends
+    )
+    address = f"10.201.0.{number + 1}"
+    host.up("vxlan0", address)
+    return address
+
+
+@contextmanager
+def _container(node: Node) -> Iterator[Host]:
+    """Behind a bridge, as Podman has it, with the address that the others send to."""
+    network = node.inner
+    network.ip.flush_addr(index=network.index(PLUG))
+    network.ip.link("set", index=network.index(PLUG), address=f"0e:00:00:00:00:0{node.fabric.place + 1}")
+    network.ip.link("add", ifname=BRIDGE, kind="bridge")
+    network.up(BRIDGE)
+    network.ip.link("set", index=network.index(PLUG), master=network.index(BRIDGE))
+    with bare_host() as container:
+        mtu = node.fabric.mtu
+        peer = {"ifname": CABLE, "net_ns_fd": container.namespace, "mtu": mtu, "address": node.own_hardware_address}
+        network.ip.link("add", ifname="veth0", kind="veth", mtu=mtu, peer=peer)
+        network.ip.link("set", index=network.index("veth0"), master=network.index(BRIDGE), state="up")
+        container.up(CABLE, node.segment_address)
+        yield container
