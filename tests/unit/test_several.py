@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import moorage.net.fabric
 from moorage import routes, several
 from moorage.checks import Scene, Surroundings
 from moorage.config import Config, Fabric
@@ -54,10 +55,14 @@ def test_ports_that_are_everybodys(tmp_path: Path, first: str, fabric: Fabric, h
 
 
 def test_a_prolog_that_comes_too_late(tmp_path: Path) -> None:
-    (line,) = found(tmp_path, {}, settings={})
+    (line,) = found(tmp_path, {}, settings={"prologflags": ["NoHold"]})
     assert line.startswith("/etc/slurm/slurm.conf has not PrologFlags=Alloc")
 
 
 def test_a_kernel_without_its_modules(tmp_path: Path) -> None:
     lines = found(tmp_path, {"proc/modules": "", "sys/module/vxlan/refcnt": "1"})
     assert lines == ["this kernel has no module nft_fwd_netdev: install the rest of the kernel's modules"]
+
+
+def test_the_least_packets_are_those_of_a_fabric() -> None:
+    assert several.LEAST_MTU == moorage.net.fabric.LEAST_MTU + moorage.net.fabric.OVERHEAD
