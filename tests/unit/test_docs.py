@@ -11,7 +11,7 @@ import pytest
 
 from moorage.command import CommandFailed, run
 from support.wording import ELLIPSIS, of_c, of_python, wordings
-from virtual import guide
+from virtual import cli, guide
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})
@@ -109,47 +109,20 @@ def test_who_types_a_block_is_known() -> None:
     assert {step.typed_by for step in steps} == set(guide.PEOPLE)
 
 
-GUIDE = """\
-# A guide
-
-Text.
-
-## First steps
-
-```bash
-PYTHON=3.13
-```
-
-    ```bash lab node
-
-```bash lab node
-moorage doctor
-moorage sweep
-```
-
-## Later
-```text
-fine
-```
-"""
+def walk() -> list[str]:
+    """What the walk of a job names as its parts."""
+    rows = re.findall(r"^\|.*\| (.+) \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    return [word for row in rows for word in re.findall(r"`([a-z_/]+)`", row)]
 
 
-def test_blocks_are_found_with_what_follows_the_fence() -> None:
-    assert [(block.line, block.section, block.words, block.text) for block in guide.blocks(GUIDE)] == [
-        (8, "First steps", ("bash",), "PYTHON=3.13\n"),
-        (14, "First steps", ("bash", "lab", "node"), "moorage doctor\nmoorage sweep\n"),
-        (20, "Later", ("text",), "fine\n"),
-    ]
+def test_the_walk_names_parts_that_there_are() -> None:
+    places = (ROOT / "plugin/moorage", ROOT / "plugin/moorage/images", ROOT)
+    there = {name for name in walk() for place in places if (place / name).exists() or (place / f"{name}.py").exists()}
+    assert len(there) > 30
+    assert [name for name in walk() if name not in there] == []
 
 
-def test_only_what_is_marked_is_typed() -> None:
-    assert [block.typed_by for block in guide.blocks(GUIDE)] == ["", "node", ""]
-    assert [block.text for block in guide.steps(GUIDE)] == ["moorage doctor\nmoorage sweep\n"]
-
-
-@pytest.mark.commands("env")
-def test_a_block_ends_with_the_first_command_that_fails(tmp_path: Path) -> None:
-    block = guide.Block(1, "Later", ("bash", "lab", "node"), 'echo "$WHAT"\nfalse | true\necho never\n')
-    with pytest.raises(CommandFailed) as failure:
-        run(block.command({"WHAT": "first of all"}))
-    assert failure.value.stdout == "first of all\n"
+def test_the_verbs_on_the_page_of_the_lab_exist() -> None:
+    shown = set(re.findall(r"^    tests/lab/lab ([a-z-]+)", (ROOT / "docs/lab.md").read_text(), re.MULTILINE))
+    assert shown
+    assert shown <= set(re.findall(r"^    ([a-z-]+) ", cli.parser().format_help(), re.MULTILINE))

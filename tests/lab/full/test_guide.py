@@ -68,7 +68,7 @@ class Reader:
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         words = [self.node.name, *(f"{name}={value}" for name, value in variables.items())]
-        (self.checkout / "inventory").write_text(" ".join(words) + "\n")
+        (self.checkout / "inventory").write_text(f"[compute]\n{' '.join(words)}\n")
         # YAML holds JSON.
         (self.checkout / "site.yml").write_text(json.dumps({"moorage_config": CONFIGURATION}))
 
