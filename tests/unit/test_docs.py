@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -126,3 +127,18 @@ def test_the_verbs_on_the_page_of_the_lab_exist() -> None:
     shown = set(re.findall(r"^    tests/lab/lab ([a-z-]+)", (ROOT / "docs/lab.md").read_text(), re.MULTILINE))
     assert shown
     assert shown <= set(re.findall(r"^    ([a-z-]+) ", cli.parser().format_help(), re.MULTILINE))
+
+
+def ragged(text: str) -> list[str]:
+    """Rows of tables with another number of cells than the row above them."""
+    pairs = [(one, other) for one, other in pairwise(text.splitlines()) if one[:1] == other[:1] == "|"]
+    return [other for one, other in pairs if one.count("|") != other.count("|")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_tables_are_whole(page: Path) -> None:
+    assert ragged(page.read_text()) == []
+
+
+def test_a_row_that_lacks_a_cell_is_noticed() -> None:
+    assert ragged("| a | b |\n|---|---|\n| 1 |\n") == ["| 1 |"]
