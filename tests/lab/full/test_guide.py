@@ -27,9 +27,13 @@ SUITE = "trixie"
 USER = "alice"
 GUIDE = SOURCE / "docs/admin-guide.md"
 OFF = "Uninstall"
+SITE = {
+    "moorage_config": CONFIGURATION,
+    "moorage_images": [{"source": f"{CARRIED}/node-image.tar", "name": IMAGE}],
+}
 PYTHON = "import sys; print('{}.{}'.format(*sys.version_info))"
 # Compiling, unpacking and Python take their time under emulation.
-LIMIT = 1800.0
+LIMIT = 2700.0
 NO_SOURCE = shutil.ignore_patterns(".git", "__pycache__", "*.egg-info", "build", "tests")
 
 
@@ -70,7 +74,7 @@ class Reader:
         words = [self.node.name, *(f"{name}={value}" for name, value in variables.items())]
         (self.checkout / "inventory").write_text(f"[compute]\n{' '.join(words)}\n")
         # YAML holds JSON.
-        (self.checkout / "site.yml").write_text(json.dumps({"moorage_config": CONFIGURATION}))
+        (self.checkout / "site.yml").write_text(json.dumps(SITE))
 
     def type(self, steps: Iterable[Block]) -> None:
         people: dict[str, Callable[[Block], object]] = {
@@ -85,12 +89,7 @@ class Reader:
     @property
     def _settings(self) -> dict[str, str]:
         """The names that the guide leaves to its reader."""
-        return {
-            "PYTHON": self.python,
-            "ARCHIVE": f"{CARRIED}/node-image.tar",
-            "IMAGE": IMAGE,
-            "SOMEBODY": USER,
-        }
+        return {"PYTHON": self.python, "SOMEBODY": USER}
 
     def _as_admin(self, step: Block) -> None:
         environment = dict(os.environ) | {"ANSIBLE_HOME": str(CACHE / "ansible"), "ANSIBLE_NOCOLOR": "1"}
