@@ -1,0 +1,144 @@
+"""The documents keep to what is there: their links, the lines that they quote, the commands that they have typed."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+import pytest
+
+from moorage.command import CommandFailed, run
+from support.wording import ELLIPSIS, of_c, of_python, wordings
+from virtual import cli, guide
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})
+ADMIN_GUIDE = ROOT / "docs/admin-guide.md"
+PICTURES = sorted(ROOT.glob("docs/*.svg"))
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)|!\[(?P<seen>[^\]]*)\]\((?P<picture>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+QUOTED = re.compile(r"^\| `(?P<line>[^`]+)` \|", re.MULTILINE)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$|^    .*$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of its headings, as they are made of them where the project is shown."""
+    headings = HEADING.findall(re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken(page: Path, text: str) -> list[str]:
+    found = []
+    for match in LINK.finditer(without_code(text)):
+        target = unquote(match["target"] or match["picture"])
+        if re.match(r"[a-z]+:", target):
+            continue
+        place, _, anchor = target.partition("#")
+        file = (page.parent / place).resolve() if place else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert broken(page, page.read_text()) == []
+
+
+@pytest.mark.parametrize("target", ["nowhere.md", "../README.md#no-such-heading", "#nor-this", "nothing.svg"])
+def test_a_link_to_nowhere_is_noticed(target: str) -> None:
+    assert broken(ADMIN_GUIDE, f"see [this]({target}), or [that](../README.md#licence)") == [target]
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=named)
+def test_pictures_speak_to_who_cannot_see_them(picture: Path) -> None:
+    names = [element.tag.rpartition("}")[2] for element in ElementTree.parse(picture).getroot()]  # noqa: S314 - ours
+    assert names[:2] == ["title", "desc"]
+
+
+def quoted() -> list[str]:
+    """The lines of the tables in which an administrator looks up what he has read somewhere."""
+    return QUOTED.findall(ADMIN_GUIDE.read_text().partition("## Troubleshooting")[2].partition("\n## ")[0])
+
+
+def said(line: str, all_of_it: set[str]) -> bool:
+    return any(line in wording for wording in all_of_it)
+
+
+def test_every_line_in_the_tables_is_said_by_the_product() -> None:
+    all_of_it = wordings()
+    assert len(quoted()) > 60
+    assert [line for line in quoted() if not said(line, all_of_it)] == []
+
+
+def test_what_is_filled_in_becomes_an_ellipsis() -> None:
+    python = 'raise UserError(f"there is no {name} on" f" this node", "install it")'
+    assert f"there is no {ELLIPSIS} on this node: install it" in of_python(python)
+    assert f"there is no {ELLIPSIS} on this node" in of_python(python)
+    assert list(of_c('refuse("no \\"%s\\" (%d)");')) == [f'no \\"{ELLIPSIS}\\" ({ELLIPSIS})']
+    assert not said("this is said nowhere", wordings())
+
+
+def shell_blocks() -> list[tuple[Path, guide.Block]]:
+    found = ((page, block) for page in PAGES for block in guide.blocks(page.read_text()))
+    return [(page, block) for page, block in found if block.is_shell]
+
+
+@pytest.mark.commands("bash")
+def test_all_shell_parses() -> None:
+    wrong = []
+    for page, block in shell_blocks():
+        try:
+            run(["bash", "-n", "-c", block.text])
+        except CommandFailed as error:
+            wrong.append(f"{named(page)}:{block.line}: {error.stderr}")
+    assert wrong == []
+
+
+def test_who_types_a_block_is_known() -> None:
+    steps = guide.steps(ADMIN_GUIDE.read_text())
+    assert {step.typed_by for step in steps} == set(guide.PEOPLE)
+
+
+def walk() -> list[str]:
+    """What the walk of a job names as its parts."""
+    rows = re.findall(r"^\|.*\| (.+) \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    return [word for row in rows for word in re.findall(r"`([a-z_/]+)`", row)]
+
+
+def test_the_walk_names_parts_that_there_are() -> None:
+    places = (ROOT / "plugin/moorage", ROOT / "plugin/moorage/images", ROOT)
+    there = {name for name in walk() for place in places if (place / name).exists() or (place / f"{name}.py").exists()}
+    assert len(there) > 30
+    assert [name for name in walk() if name not in there] == []
+
+
+def test_the_verbs_on_the_page_of_the_lab_exist() -> None:
+    shown = set(re.findall(r"^    tests/lab/lab ([a-z-]+)", (ROOT / "docs/lab.md").read_text(), re.MULTILINE))
+    assert shown
+    assert shown <= set(re.findall(r"^    ([a-z-]+) ", cli.parser().format_help(), re.MULTILINE))
+
+
+def ragged(text: str) -> list[str]:
+    """Rows of tables with another number of cells than the row above them."""
+    pairs = [(one, other) for one, other in pairwise(text.splitlines()) if one[:1] == other[:1] == "|"]
+    return [other for one, other in pairs if one.count("|") != other.count("|")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_tables_are_whole(page: Path) -> None:
+    assert ragged(page.read_text()) == []
+
+
+def test_a_row_that_lacks_a_cell_is_noticed() -> None:
+    assert ragged("| a | b |\n|---|---|\n| 1 |\n") == ["| 1 |"]
