@@ -46,6 +46,8 @@ class Connection:
         self.stream = stream
         self.peer = Peer.of(stream)
         self.asked = False
+        # What stood beside the verb of its request.
+        self.fields: dict[str, str] = {}
         self.wait(SPEAKING, "no request came")
 
     def wait(self, seconds: float, late: str) -> None:
@@ -132,6 +134,7 @@ class Listener:
             packet = b""
         try:
             verb = wire.verb_of(self._only(connection, packet))
+            connection.fields = wire.fields_of(packet)
         except MoorageError as refusal:
             self.answer(connection, wire.error(str(refusal)))
             return

@@ -153,7 +153,9 @@ class Runner:
             self.progress.say("taken down early, as asked for; the script goes on")
         elif self.crew.failure and not self._lost:
             self._lost = True
-            self.progress.say(f"lost: {self.crew.failure}; the script goes on without it")
+            self.progress.say(
+                f"lost: {self.crew.failure}; the script goes on without it{self._kept(self.crew.failure)}"
+            )
             self._end_step()
 
     def _end_step(self) -> None:
@@ -200,14 +202,18 @@ class Runner:
                 self.progress.say(text)
 
     def _report(self, cause: str) -> None:
-        """The cause in the job's output, and all that may help to understand it in a file."""
+        self.progress.say(f"{cause}{self._kept(cause)}")
+
+    def _kept(self, cause: str) -> str:
+        """Where all is that may help to understand it: in a file, whose place is to be said with the cause."""
         submitted = Path(self.environ.get("SLURM_SUBMIT_DIR", "."))
         parts = {
             "cause": cause,
             "phases": "\n".join(self.progress.lines),
             "this job": repr(self.mooring),
             "srun and the tasks": "\n".join(self.crew.noise),
+            f"{bundle.ROOTS} on {self.mooring.node}": bundle.roots_words(self.mooring.places.run),
             **self.crew.words.logs,
         }
         kept = bundle.write([submitted, Path.home()], f"moorage-{self.mooring.job}", parts)
-        self.progress.say(f"{cause} (more in {kept})" if kept else cause)
+        return f" (more in {kept})" if kept else ""

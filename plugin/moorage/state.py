@@ -68,6 +68,16 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class About:
+    """What the Prolog knew of the job, for its record, and where the site wants that: for how long, counted where."""
+
+    begun: float
+    described: dict[str, Any]
+    days: int
+    metrics: str | None
+
+
+@dataclass(frozen=True)
 class State:
     job: Job
     boot: str
@@ -81,10 +91,13 @@ class State:
     # The delegated cgroup; once named here, it may exist.
     tree: Path | None = None
     usage: Usage | None = None
+    about: About | None = None
+    # Whether its record was written; what is left of it then goes without another one.
+    recorded: bool = False
 
     @classmethod
-    def begin(cls, job: Job, limits: Limits, scratch: Scratch | None = None) -> Self:
-        return cls(job, boot_id(), Process.current(), limits, scratch)
+    def begin(cls, job: Job, limits: Limits, scratch: Scratch | None = None, about: About | None = None) -> Self:
+        return cls(job, boot_id(), Process.current(), limits, scratch, about=about)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
@@ -99,6 +112,9 @@ class State:
             lender=_maybe(fields["lender"], lambda lender: Process(**lender)),
             tree=_maybe(fields["tree"], Path),
             usage=_maybe(fields["usage"], lambda usage: Usage(**usage)),
+            # Jobs of an earlier release end with this one's Epilog.
+            about=_maybe(fields.get("about"), lambda about: About(**about)),
+            recorded=fields.get("recorded", False),
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from moorage import delegation, journal, lock, systemd, wire
+from moorage import course, delegation, journal, lock, systemd, wire
 from moorage.caller import Caller, identify
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, reported
@@ -69,6 +69,8 @@ class Warden:
                     self._lend(connection)
                 case "delegate":
                     self._delegate(connection)
+                case "tell":
+                    self._hear(connection)
         except Exception as error:
             self._refuse(connection, verb, _told(error))
 
@@ -87,6 +89,16 @@ class Warden:
         if self.state.tree is None:
             raise MoorageError("nothing has been delegated in this job yet")
         return Usage.of(self.state.tree)
+
+    def _hear(self, connection: Connection) -> None:
+        """How far the start has come: for the journal and the job's record, and for nothing else."""
+        identify(connection.peer, self.state.job)
+        if step := course.hear(self.state.job, connection.fields):
+            begun = course.read(self.state.job.id).steps[0].at
+            about = {"step": step.word, "seconds": round(step.at - begun, 3), "cause": step.cause}
+            grave = journal.WARNING if step.word == course.FAILED else journal.INFO
+            journal.log(course.told(step), phase="start", job=self.state.job, priority=grave, **about)
+        self.listener.answer(connection, wire.ok({}))
 
     def _lend(self, connection: Connection) -> None:
         lender = identify(connection.peer, self.state.job)

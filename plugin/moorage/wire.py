@@ -1,6 +1,7 @@
 """What a job's processes say to its warden: one JSON object a packet, one request a connection.
 
 {"verb": "usage"}  ->  {"ok": {...}}  or  {"error": "one line"}
+{"verb": "tell", "word": "podman"}  ->  the same
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any, Final
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
 
-VERBS: Final = ("lend", "delegate", "usage")
+VERBS: Final = ("lend", "delegate", "usage", "tell")
+# What may stand beside the verb: texts.
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {"tell": ("word", "cause")}
 LONGEST: Final = 4096
 LONGEST_LINE: Final = 1000
 # There is no event for a socket that will be there soon.
@@ -27,16 +30,25 @@ class Refused(MoorageError):
     """The warden's answer is no, or there is no making sense of what was said."""
 
 
-def request(verb: str) -> bytes:
-    return json.dumps({"verb": verb}).encode()
+def request(verb: str, fields: Mapping[str, str] | None = None) -> bytes:
+    return json.dumps({"verb": verb, **(fields or {})}).encode()
 
 
 def verb_of(packet: bytes) -> str:
     """The verb of a request; Refused if it is anything else, for anybody may have sent it."""
     match _decoded(packet):
-        case {"verb": str(verb), **rest} if verb in VERBS and not rest:
+        case {"verb": str(verb), **rest} if verb in VERBS and _may_stand_beside(verb, rest):
             return verb
     raise Refused(f"not understood: send one of {', '.join(VERBS)}")
+
+
+def fields_of(packet: bytes) -> dict[str, str]:
+    """What stands beside the verb of a request that has one."""
+    return {name: value for name, value in _decoded(packet).items() if name != "verb"}
+
+
+def _may_stand_beside(verb: str, rest: Mapping[Any, object]) -> bool:
+    return all(name in FIELDS.get(verb, ()) and isinstance(value, str) for name, value in rest.items())
 
 
 def ok(fields: Mapping[str, Any]) -> bytes:
@@ -58,12 +70,12 @@ def outcome(packet: bytes) -> dict[str, Any]:
     raise Refused("the warden's answer is not understood: are two releases of moorage installed?")
 
 
-def call(path: Path, verb: str, limit: float) -> dict[str, Any]:
+def call(path: Path, verb: str, limit: float, fields: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Ask the warden, again if it is just being started anew: every verb may be sent twice."""
     deadline = Deadline(limit)
     while True:
         try:
-            return outcome(_exchange(path, request(verb), deadline))
+            return outcome(_exchange(path, request(verb, fields), deadline))
         except OSError as problem:
             if deadline.left <= ASK_AGAIN:
                 reason = problem.strerror or str(problem)

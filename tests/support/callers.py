@@ -24,6 +24,10 @@ def ask(verb: str, limit: float = 10.0) -> dict[str, object]:
     return wire.call(SOCKET, verb, limit)
 
 
+def tell(word: str, cause: str = "") -> dict[str, object]:
+    return wire.call(SOCKET, "tell", 10.0, {"word": word, "cause": cause})
+
+
 def delegated(agent: Peer, placeholder: Peer) -> Path:
     placeholder.begin(ask, "lend")
     tree = Path(agent.do(ask, "delegate")["tree"])

@@ -10,6 +10,7 @@ import pytest
 from moorage import epilog, job
 from moorage.clearance import Leftover
 from moorage.deadline import Deadline
+from moorage.record import Ending
 from moorage.state import Limits, State
 from moorage.sweep import Found
 from support.fakes import FakeCommand
@@ -29,7 +30,7 @@ def cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, 
     """What the Epilog was about to clear, and in what time."""
     asked: list[tuple[int, float]] = []
 
-    def clear(number: int, deadline: Deadline) -> list[Leftover]:
+    def clear(number: int, deadline: Deadline, ending: Ending) -> list[Leftover]:
         asked.append((number, round(deadline.left)))
         return [HIS, OURS]
 

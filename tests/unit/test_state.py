@@ -13,7 +13,7 @@ from moorage.config import Config
 from moorage.errors import MoorageError
 from moorage.job import Job
 from moorage.process import Process
-from moorage.state import Limits, Phase, Scratch, State, forget, jobs, load
+from moorage.state import About, Limits, Phase, Scratch, State, forget, jobs, load
 from moorage.usage import Usage
 
 JOB = Job(17, 2, 1000, 1000, "alice", "node1", frozenset({"job_17", "s5K1KKYAYG5D00"}))
@@ -30,6 +30,8 @@ FULL = State(
     lender=Process(5, 6),
     tree=Path("/sys/fs/cgroup/x/job_17/step_0/user/task_1/k8s"),
     usage=Usage(1.5, 1 << 30, 12),
+    about=About(1.5, {"spec": {"cluster": "kind"}, "uplink": "pasta"}, 30, "/var/lib/prometheus/node-exporter"),
+    recorded=True,
 )
 
 
@@ -43,6 +45,13 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_saved_is_loaded(kept: State) -> None:
     kept.save()
     assert load(17) == kept
+
+
+def test_a_job_of_an_earlier_release_ends_with_this_one() -> None:
+    FULL.save()
+    fields = {name: value for name, value in FULL.as_dict().items() if name not in ("about", "recorded")}
+    JOB.state.write_text(json.dumps(fields))
+    assert load(17) == dataclasses.replace(FULL, about=None, recorded=False)
 
 
 def test_every_field_is_kept() -> None:

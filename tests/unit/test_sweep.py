@@ -14,6 +14,7 @@ from moorage.errors import UsageError, UserError
 from moorage.job import Job
 from moorage.lock import Lock
 from moorage.process import Process
+from moorage.record import Ending
 from moorage.state import Limits, State, forget, jobs
 from moorage.sweep import Found
 
@@ -41,7 +42,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def cleared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done: list[int] = []
 
-    def clear_held(number: int, held: Lock, deadline: Deadline) -> list[Leftover]:
+    def clear_held(number: int, held: Lock, deadline: Deadline, ending: Ending) -> list[Leftover]:
+        assert ending.by == "sweep"
         done.append(number)
         forget(number)
         held.remove()
