@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -19,16 +19,22 @@ LEFT: Final = "moorage_leftover_jobs"
 BUILD: Final = "moorage_build_info"
 
 CLUSTERS: Final = ("kind", "none")
+# Of the Prolog's checks those by which users meet it.
+USUAL: Final = ("policy", "scratch", "spec", "subgid", "subuid", "uplink", "user")
 
 
 @dataclass(frozen=True)
 class Family:
-    """`values` are those of each label that are there from the beginning, at 0, so that no first increase is missed."""
+    """`first` are the series that are there from the beginning, at 0: Prometheus misses an increase from nothing."""
 
     kind: str
     help: str
     labels: Labels = ()
-    values: tuple[tuple[str, ...], ...] = ()
+    first: tuple[Labels, ...] = ()
+
+
+def _each(*values: Sequence[str]) -> tuple[Labels, ...]:
+    return tuple(product(*values))
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
@@ -36,32 +42,33 @@ FAMILIES: Final[Mapping[str, Family]] = {
         "counter",
         "Jobs with --k8s that are over, by what became of their start.",
         ("cluster", "outcome"),
-        (CLUSTERS, ("ready", "failed", "refused", "unfinished")),
+        _each(CLUSTERS, ("ready", "failed", "refused", "unfinished")),
     ),
     tally.FAILURES: Family(
         "counter",
         "Starts that failed: refused by the Prolog, by its check, or failed later, by phase.",
         ("stage", "cause"),
+        _each(["prolog"], USUAL) + _each(["start"], course.SPANS),
     ),
     tally.ENDINGS: Family(
         "counter",
         "How jobs that were prepared ended on this node.",
         ("ending",),
-        (("orderly", "cut off", "abandoned", "reboot"),),
+        _each(("orderly", "cut off", "abandoned", "reboot")),
     ),
     tally.LEFTOVERS: Family(
         "counter",
         "What an Epilog or a sweep could not remove at once.",
         ("what",),
-        (("mount", "run directory", "scratch", "cgroup", "process"),),
+        _each(("mount", "run directory", "scratch", "cgroup", "process")),
     ),
-    tally.CPU: Family("counter", "CPU time that containers have used.", ("cluster",), (CLUSTERS,)),
+    tally.CPU: Family("counter", "CPU time that containers have used.", ("cluster",), _each(CLUSTERS)),
     tally.START: Family(
-        "histogram", "From the beginning of the Prolog until the job was ready.", ("cluster",), (CLUSTERS,)
+        "histogram", "From the beginning of the Prolog until the job was ready.", ("cluster",), _each(CLUSTERS)
     ),
-    tally.PHASE: Family("histogram", "Each phase of a start that came to its end.", ("phase",), (course.SPANS,)),
-    RUNNING: Family("gauge", "Jobs with --k8s between their Prolog and their Epilog.", ("cluster",), (CLUSTERS,)),
-    LEFT: Family("gauge", "Jobs that are over, and have left something that a sweep has yet to remove."),
+    tally.PHASE: Family("histogram", "Each phase of a start that came to its end.", ("phase",), _each(course.SPANS)),
+    RUNNING: Family("gauge", "Jobs with --k8s between their Prolog and their Epilog.", ("cluster",), _each(CLUSTERS)),
+    LEFT: Family("gauge", "Jobs that are over, and have left something that a sweep has yet to remove.", first=((),)),
     BUILD: Family("gauge", "1, for the release that wrote this.", ("version",)),
 }
 
@@ -116,8 +123,8 @@ def _lines(name: str, family: Family, kept: Tally, now: Mapping[str, Mapping[Lab
 
 def _all(family: Family, series: Mapping[Labels, Any], nothing: object) -> dict[Labels, Any]:
     """With those that are there from the beginning."""
-    there = dict.fromkeys(product(*family.values), nothing) if family.values else {}
-    return {labels: value for labels, value in {**there, **series}.items() if len(labels) == len(family.labels)}
+    there = {**dict.fromkeys(family.first, nothing), **series}
+    return {labels: value for labels, value in there.items() if len(labels) == len(family.labels)}
 
 
 def _spread(name: str, labels: Mapping[str, str], spread: Spread) -> Iterator[str]:
