@@ -31,6 +31,9 @@ PHASES: Final[Mapping[str, str]] = {
     "network": "installing the pod network",
     "storage": "installing the storage class",
     "readiness": "waiting until the cluster is ready",
+    "invitation": "waiting for the first node's control plane",
+    "join": "joining the cluster",
+    "nodes": "waiting until all nodes are ready",
 }
 OTHER: Final = "other"
 READY: Final = "ready"

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from moorage import course, metrics
 from moorage.tally import Tally
 from support import exposition
 
-BOARD: dict[str, Any] = json.loads((Path(__file__).parents[2] / "config/grafana/moorage.json").read_text())
+ROOT = Path(__file__).parents[2]
+BOARD: dict[str, Any] = json.loads((ROOT / "config/grafana/moorage.json").read_text())
+DOCUMENTATION = ROOT / "docs/operations.md"
 # Given to each metric by whoever scrapes it.
 SCRAPED = {"instance", "job"}
 WORDS = {"sum", "increase", "rate", "histogram_quantile", "by", "label_values"}
@@ -60,7 +64,7 @@ def wrong(query: str, legend: str = "") -> list[str]:
 
 
 def _wrong_words(query: str) -> Iterator[str]:
-    plain = re.sub(r"\{[^}]*\}|\[\$__\w+\]|by \([\w, ]+\)", "", _STRING.sub('""', query))
+    plain = re.sub(r"\{[^}]*\}|\[(?:\$__\w+|\d+[smhd])\]|by \([\w, ]+\)", "", _STRING.sub('""', query))
     yield from (word for word in _NAME.findall(plain) if word not in WORDS | TOLD.keys() | SCRAPED)
 
 
@@ -88,6 +92,27 @@ def _wrong_groups(query: str, legend: str) -> Iterator[str]:
 @pytest.mark.parametrize(("query", "legend"), [*queries()])
 def test_it_asks_for_what_there_is(query: str, legend: str) -> None:
     assert wrong(query, legend) == []
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Those that the documentation proposes."""
+    (block,) = re.findall(r"\n    groups:\n(?:(?:      .*)?\n)+", DOCUMENTATION.read_text())
+    (group,) = yaml.safe_load(textwrap.dedent(block))["groups"]
+    rules: list[dict[str, Any]] = group["rules"]
+    return rules
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
+def test_alerts_are_about_what_there_is(alert: dict[str, Any]) -> None:
+    assert wrong(alert["expr"]) == []
+    assert alert["annotations"]["summary"]
+
+
+def test_every_metric_is_documented() -> None:
+    text = DOCUMENTATION.read_text()
+    for name, family in metrics.FAMILIES.items():
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
+        assert row.split(" | ")[1] == ", ".join(f"`{label}`" for label in family.labels)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,14 @@ def kept(place: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in sorted(place.iterdir()) for line in path.read_text().splitlines()]
 
 
+def test_every_name_and_word_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    names = {*record.ended(state(), Course(), [], EPILOG), *record.DESCRIBED}
+    names |= {*record.refused(JOB, None, Finding("x", "y", "z"), 0.0), "features", "versions"}
+    assert [name for name in sorted(names) if f"`{name}`" not in text] == []
+    assert [word for word in (*course.SPANS, *course.ENDS) if f"`{word}`" not in text] == []
+
+
 def test_of_a_job_that_went_well() -> None:
     left = [Leftover("process", "4711 (s\nh)", "it does not end", ours=False)]
     found = record.ended(state(), way(*STEPS), left, EPILOG)
