@@ -57,7 +57,7 @@ def agent(environ: Mapping[str, str]) -> int:
 def tell_root(mooring: Mooring, word: str, cause: str = "") -> bool:
     """How far the start has come, for the administrator; False if nobody listens. The job goes on all the same."""
     try:
-        wire.call(mooring.warden, "tell", TELLING, {"word": word, "cause": cause[: course.LONGEST_CAUSE]})
+        wire.call(mooring.warden, "tell", TELLING, fields={"word": word, "cause": cause[: course.LONGEST_CAUSE]})
     except wire.Refused:
         return True
     except MoorageError:

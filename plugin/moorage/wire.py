@@ -1,7 +1,8 @@
 """What a job's processes say to its warden: one JSON object a packet, one request a connection.
 
-{"verb": "usage"}  ->  {"ok": {...}}  or  {"error": "one line"}
-{"verb": "tell", "word": "podman"}  ->  the same
+{"verb": "usage"}                    ->  {"ok": {...}}  or  {"error": "one line"}
+{"verb": "plug", "what": "fabric"}   with one descriptor, of a network namespace
+{"verb": "tell", "word": "podman"}   or with a "cause" besides
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
 
-VERBS: Final = ("lend", "delegate", "usage", "tell")
-# What may stand beside the verb: texts.
-FIELDS: Final[Mapping[str, tuple[str, ...]]] = {"tell": ("word", "cause")}
+VERBS: Final = ("lend", "delegate", "usage", "plug", "tell")
+PLUGGED: Final = ("fabric", "uplink")
+TOLD: Final = frozenset({"word", "cause"})
 LONGEST: Final = 4096
 LONGEST_LINE: Final = 1000
 # There is no event for a socket that will be there soon.
@@ -30,25 +32,29 @@ class Refused(MoorageError):
     """The warden's answer is no, or there is no making sense of what was said."""
 
 
+@dataclass(frozen=True)
+class Request:
+    verb: str
+    # Of the verb `plug` alone.
+    what: str = ""
+    # Of the verb `tell` alone: texts.
+    told: Mapping[str, str] = field(default_factory=dict)
+
+
 def request(verb: str, fields: Mapping[str, str] | None = None) -> bytes:
     return json.dumps({"verb": verb, **(fields or {})}).encode()
 
 
-def verb_of(packet: bytes) -> str:
-    """The verb of a request; Refused if it is anything else, for anybody may have sent it."""
+def understood(packet: bytes) -> Request:
+    """The request; Refused if it is anything else, for anybody may have sent it."""
     match _decoded(packet):
-        case {"verb": str(verb), **rest} if verb in VERBS and _may_stand_beside(verb, rest):
-            return verb
+        case {"verb": "plug", "what": str(what), **rest} if what in PLUGGED and not rest:
+            return Request("plug", what)
+        case {"verb": "tell", **rest} if rest.keys() <= TOLD and all(isinstance(text, str) for text in rest.values()):
+            return Request("tell", told={str(name): str(text) for name, text in rest.items()})
+        case {"verb": str(verb), **rest} if verb in VERBS and verb not in ("plug", "tell") and not rest:
+            return Request(verb)
     raise Refused(f"not understood: send one of {', '.join(VERBS)}")
-
-
-def fields_of(packet: bytes) -> dict[str, str]:
-    """What stands beside the verb of a request that has one."""
-    return {name: value for name, value in _decoded(packet).items() if name != "verb"}
-
-
-def _may_stand_beside(verb: str, rest: Mapping[Any, object]) -> bool:
-    return all(name in FIELDS.get(verb, ()) and isinstance(value, str) for name, value in rest.items())
 
 
 def ok(fields: Mapping[str, Any]) -> bytes:
@@ -70,12 +76,15 @@ def outcome(packet: bytes) -> dict[str, Any]:
     raise Refused("the warden's answer is not understood: are two releases of moorage installed?")
 
 
-def call(path: Path, verb: str, limit: float, fields: Mapping[str, str] | None = None) -> dict[str, Any]:
+def call(
+    path: Path, verb: str, limit: float, *, fields: Mapping[str, str] | None = None, descriptor: int | None = None
+) -> dict[str, Any]:
     """Ask the warden, again if it is just being started anew: every verb may be sent twice."""
+    packet = request(verb, fields)
     deadline = Deadline(limit)
     while True:
         try:
-            return outcome(_exchange(path, request(verb, fields), deadline))
+            return outcome(_exchange(path, packet, deadline, [] if descriptor is None else [descriptor]))
         except OSError as problem:
             if deadline.left <= ASK_AGAIN:
                 reason = problem.strerror or str(problem)
@@ -86,12 +95,12 @@ def call(path: Path, verb: str, limit: float, fields: Mapping[str, str] | None =
         time.sleep(ASK_AGAIN)
 
 
-def _exchange(path: Path, packet: bytes, deadline: Deadline) -> bytes:
+def _exchange(path: Path, packet: bytes, deadline: Deadline, descriptors: list[int]) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         # A time-out of 0 would mean not to wait at all.
         connection.settimeout(max(deadline.left, ASK_AGAIN))
         connection.connect(os.fspath(path))
-        connection.send(packet)
+        socket.send_fds(connection, [packet], descriptors)
         answer = connection.recv(LONGEST)
     if not answer:
         raise ConnectionResetError("the connection was lost")

@@ -171,7 +171,7 @@ def test_a_disk_that_is_full_keeps_the_old_one(place: Path, monkeypatch: pytest.
 
 def moored(number: int, cluster: str | None, **fields: Any) -> None:  # noqa: ANN401
     about = About(0.0, {"spec": {"cluster": cluster}}, 30, None) if cluster else None
-    begun = State.begin(Job(number, 0, 1000, 1000, "alice", "n1", frozenset()), LIMITS, None, about)
+    begun = State.begin(Job(number, 0, 1000, 1000, "alice", "n1", frozenset()), LIMITS, None, about=about)
     dataclasses.replace(begun, **fields).save()
 
 

@@ -34,7 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def state(**fields: Any) -> State:  # noqa: ANN401
-    begun = State.begin(JOB, LIMITS, Scratch("loop", "/x/17.img"), ABOUT)
+    begun = State.begin(JOB, LIMITS, Scratch("loop", "/x/17.img"), about=ABOUT)
     return dataclasses.replace(begun, usage=Usage(1.5, 1 << 20, 12), **fields)
 
 
