@@ -60,7 +60,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         "counter",
         "What an Epilog or a sweep could not remove at once.",
         ("what",),
-        _each(("mount", "run directory", "scratch", "cgroup", "process")),
+        _each(("mount", "run directory", "scratch", "cgroup", "process", "network")),
     ),
     tally.CPU: Family("counter", "CPU time that containers have used.", ("cluster",), _each(CLUSTERS)),
     tally.START: Family(
