@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -100,6 +100,10 @@ class Course:
         ready, down = self._first(READY), self._first(DOWN)
         return round((down.at if down else now()) - ready.at, 3) if ready else None
 
+    def since(self, step: Step) -> float:
+        """How long after the first that is known of."""
+        return round(step.at - self.steps[0].at, 3) if self.steps else 0.0
+
     @property
     def orderly(self) -> bool:
         """Whether the agent took everything down, and was not ended itself."""
@@ -158,10 +162,13 @@ def told(step: Step) -> str:
 
 def read(number: int) -> Course:
     """As far as it is known, which after a power cut it is not."""
-    with suppress(OSError, ValueError, TypeError):
+    with suppress(OSError):
         return Course(tuple(_steps(files.private(job.run_directory(number) / NAME).splitlines())))
     return Course()
 
 
-def _steps(lines: Iterable[str]) -> Iterable[Step]:
-    return (Step(**json.loads(line)) for line in lines)
+def _steps(lines: Iterable[str]) -> Iterator[Step]:
+    """Its user can fill the run directory, and so have a line cut off."""
+    for line in lines:
+        with suppress(ValueError, TypeError):
+            yield Step(**json.loads(line))

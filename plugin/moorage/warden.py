@@ -165,8 +165,8 @@ class Warden:
         """How far the start has come: for the journal and the job's record, and for nothing else."""
         identify(connection.peer, self.state.job)
         if step := course.hear(self.state.job, words):
-            begun = course.read(self.state.job.id).steps[0].at
-            about = {"step": step.word, "seconds": round(step.at - begun, 3), "cause": step.cause}
+            seconds = course.read(self.state.job.id).since(step)
+            about = {"step": step.word, "seconds": seconds, "cause": step.cause}
             grave = journal.WARNING if step.word == course.FAILED else journal.INFO
             journal.log(course.told(step), phase="start", job=self.state.job, priority=grave, **about)
         self.listener.answer(connection, wire.ok({}))

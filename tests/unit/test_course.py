@@ -69,6 +69,16 @@ def test_what_makes_no_sense_is_nothing(run: Path, content: str) -> None:
     assert read(17) == Course()
 
 
+def test_a_line_that_was_cut_off_hides_no_other(run: Path) -> None:
+    note(JOB, "prolog", at=5.0)
+    with (run / course.NAME).open("a") as file:
+        file.write('{"at": 7, "wo\n')
+    step = note(JOB, "podman", at=8.5)
+    assert [one.word for one in read(17).steps] == ["prolog", "podman"]
+    assert read(17).since(step) == 3.5
+    assert Course().since(step) == 0
+
+
 def test_what_others_can_write_is_not_believed(run: Path) -> None:
     note(JOB, "podman")
     (run / course.NAME).chmod(0o666)
