@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -44,6 +44,7 @@ from moorage.finding import Finding
 from moorage.fleet import Fleet
 from moorage.hardware import Hardware
 from moorage.job import Job
+from moorage.mooring import Segment, WayOut
 from moorage.net import names
 from moorage.node import Node
 from moorage.option import HOOK
@@ -142,15 +143,11 @@ class Plan:
         }
 
     def _segment(self, fabric: Fabric) -> dict[str, Any]:
-        return {
-            "subnet": self.config.fabric.subnet,
-            "mtu": fabric.mtu,
-            "hardware_address": fabric.hardware_address(fabric.place),
-            "hosts": list(self.fleet.nodes),
-        }
+        own = fabric.hardware_address(fabric.place)
+        return asdict(Segment(self.config.fabric.subnet, fabric.mtu, own, self.fleet.nodes))
 
     def _way_out(self, gateway: Gateway) -> dict[str, Any]:
-        return {"address": str(gateway.inner), "router": str(gateway.outer.ip), "mtu": gateway.mtu}
+        return asdict(WayOut(str(gateway.inner), str(gateway.outer.ip), gateway.mtu))
 
     def _kubernetes(self) -> dict[str, Any]:
         settled = vars(self.config.kubernetes).items()
@@ -222,8 +219,10 @@ def _carry_out(plan: Plan) -> None:
     with _undone_on_failure(plan.job, plan.config):
         _make(plan)
     what = f"prepared with {plan.config.scratch.kind} scratch and {plan.uplink.driver} ({plan.uplink.reason})"
-    seconds, names = round(course.now() - Process.current().began, 3), " ".join(plan.outfit.names)
-    journal.log(what, phase=PHASE, job=plan.job, uplink=plan.uplink.driver, features=names, seconds=seconds)
+    if plan.fabric:
+        what += f", and {len(plan.fleet.nodes)} nodes over {plan.fabric.interface}"
+    seconds, given = round(course.now() - Process.current().began, 3), " ".join(plan.outfit.names)
+    journal.log(what, phase=PHASE, job=plan.job, uplink=plan.uplink.driver, features=given, seconds=seconds)
     for one in plan.outfit.left_out:
         journal.log(f"feature {one}", phase=PHASE, job=plan.job)
     record.publish(plan.config.metrics.directory)
@@ -355,8 +354,8 @@ def _cleared(job: Job, config: Config, ending: Ending | None = None) -> list[Fin
 def _make(plan: Plan) -> None:
     job, config = plan.job, plan.config
     with lock.locked(job.id, config.wait.lock) as held:
-        networks = {"fabric": plan.fabric, "gateway": plan.gateway}
-        state = State.begin(job, Limits.of(config), scratch.plan(job, config.scratch), about=_about(plan), **networks)
+        room = scratch.plan(job, config.scratch)
+        state = State.begin(job, Limits.of(config), room, plan.fabric, plan.gateway, _about(plan))
         state.save()
         if state.networked:
             _make_networks(state, config)

@@ -101,8 +101,16 @@ class State:
     recorded: bool = False
 
     @classmethod
-    def begin(cls, job: Job, limits: Limits, scratch: Scratch | None = None, **more: Any) -> Self:  # noqa: ANN401
-        return cls(job, boot_id(), Process.current(), limits, scratch, **more)
+    def begin(
+        cls,
+        job: Job,
+        limits: Limits,
+        scratch: Scratch | None = None,
+        fabric: Fabric | None = None,
+        gateway: Gateway | None = None,
+        about: About | None = None,
+    ) -> Self:
+        return cls(job, boot_id(), Process.current(), limits, scratch, fabric=fabric, gateway=gateway, about=about)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage import checks, clearance, command, config, facts, mounts, networks, prolog, slurmconf, state, uplink
+from moorage import checks, clearance, command, config, facts, mounts, networks, prolog, slurmconf, state, sweep, uplink
 from moorage import job as jobs
 from moorage.checks import Surroundings
 from moorage.deadline import Deadline
@@ -212,15 +213,31 @@ def test_peers_that_are_not_on_the_interface(place: Path, hosts: str, line: str)
     assert refusal().startswith(line)
 
 
-def test_whatever_the_kernel_refuses_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyroute2.netlink.exceptions import NetlinkError
+@pytest.mark.parametrize(
+    ("module", "code", "line"),
+    [
+        (
+            "moorage.net.links.Links.make",
+            95,
+            "this kernel has no VXLAN, or no nf_tables with the family netdev: modprobe vxlan nf_tables nft_fwd_netdev",
+        ),
+        (
+            "moorage.net.fabric._try_forwarding",
+            2,
+            "the kernel refuses a part of the job's network (No such file or directory):"
+            " load the modules of config/modules-load.d/moorage.conf",
+        ),
+    ],
+)
+def test_whatever_the_kernel_refuses_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, module: str, code: int, line: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NetlinkError(code)
 
-    def refuse(*_: object) -> None:
-        raise NetlinkError(95, "Operation not supported")
-
-    monkeypatch.setattr("moorage.net.nft.install", refuse)
+    monkeypatch.setattr(module, refuse)
     assert run() == 1
-    assert refusal() == "this kernel makes no VXLAN: modprobe vxlan\n"
+    assert refusal() == f"{line}\n"
 
 
 def test_a_rerun_starts_clean_although_the_old_fabric_lives() -> None:
@@ -291,6 +308,32 @@ def test_what_is_left_without_a_state_is_found_by_the_jobs_number(place: Path, n
     forget(place, "state")
     assert len(networks.left(17)) == 3
     clear()
+
+
+def test_so_does_the_sweep(place: Path) -> None:
+    assert run() == 0
+    forget(place, "run")
+    forget(place, "state")
+    (found,) = sweep.sweep(Deadline(30), act=False)
+    assert str(found) == "job 17 would be removed: nothing is known of it but its links"
+    assert [str(found) for found in sweep.sweep(Deadline(30), act=True)] == [
+        "job 17 was removed: nothing is known of it but its links"
+    ]
+    assert networks.left(17) == []
+    assert list(sweep.sweep(Deadline(30), act=True)) == []
+
+
+@pytest.mark.usefixtures("ip")
+def test_after_a_power_cut_there_are_none_to_remove(place: Path) -> None:
+    assert run() == 0
+    known = state.load(17)
+    assert known
+    networks.remove(17)
+    known.changed(boot="00000000-0000-0000-0000-000000000000")
+    forget(place, "run")
+    assert [str(found) for found in sweep.sweep(Deadline(30), act=True)] == [
+        "job 17 was removed: the node has booted since"
+    ]
 
 
 def test_nor_does_a_state_that_cannot_be_understood_keep_it(place: Path) -> None:

@@ -255,3 +255,21 @@ def intact(host: Host) -> bool:
 def is_up(host: Host, name: str) -> bool:
     (link,) = host.ip.link("get", index=host.index(name))
     return bool(link["flags"] & 1)
+
+
+def test_the_child_has_nothing_of_the_wardens() -> None:
+    """Whatever numbers the two had that it keeps."""
+    reading, writing = os.pipe()
+    with socket.socket() as stream:
+        if not (child := os.fork()):
+            plugging._keep_only(stream.fileno(), writing)
+            # The last one is that of the directory itself.
+            there = sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+            os.write(plugging.ANSWER, bytes(there))
+            os._exit(0)
+        os.waitpid(child, 0)
+    *standard, kept, other, _ = os.read(reading, 100)
+    assert (kept, other) == (plugging.STREAM, plugging.ANSWER)
+    assert set(standard) <= {0, 1, 2}
+    os.close(reading)
+    os.close(writing)
