@@ -32,12 +32,7 @@ def test_jobs_are_swept_from_time_to_time(host: Host) -> None:
 
 @pytest.mark.parametrize(
     ("place", "mode"),
-    [
-        ("/run/moorage", 0o755),
-        ("/var/lib/moorage", 0o755),
-        ("/var/lib/moorage/jobs", 0o700),
-        ("/var/lib/moorage/records", 0o700),
-    ],
+    [("/run/moorage", 0o755), ("/var/lib/moorage", 0o755), ("/var/lib/moorage/jobs", 0o700)],
 )
 def test_directories_are_roots(host: Host, place: str, mode: int) -> None:
     directory = host.file(place)
