@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from moorage import bundle, course, placeholder, step, wire
 from moorage.channel import Ear, Message, Mouth, writer
@@ -22,6 +22,7 @@ from moorage.watch import FROM_OUTSIDE, Signals, Watch, name
 USAGE_LIMIT: Final = 10.0
 # What is told for the administrator holds nobody up.
 TELLING: Final = 1.0
+DESCRIPTORS: Final = 4
 # The keeper has as long to take the tree down; then the warden does.
 LEEWAY: Final = 5.0
 
@@ -113,6 +114,8 @@ class Agent:
         self._told_root = ""
         self._commands = Ear()
         self._events = Ear()
+        # They come with what is said of them.
+        self._descriptors: list[int] = []
 
     def serve(self) -> int:
         self.watch.on(self.signals.descriptor, self._tell_of_signals)
@@ -154,21 +157,33 @@ class Agent:
         for message in self._commands.hear(chunk):
             if message == {"command": "down"}:
                 self.told_to_end = True
+            elif isinstance(message, dict):
+                self._tell_keeper(message)
 
     def _pass_on(self) -> None:
         """What the keeper says, with our name on it."""
-        chunk = self.link.recv(1 << 16)
+        try:
+            chunk, descriptors, _, _ = socket.recv_fds(self.link, 1 << 16, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        except ConnectionError:
+            chunk, descriptors = b"", []
+        self._descriptors += descriptors
         if not chunk:
             self.watch.off(self.link.fileno())
             self.keeper_gone = True
         for message in self._events.hear(chunk):
-            if isinstance(message, dict):
-                self._ready = self._ready or message.get("event") == "ready"
-                self._failed = self._failed or message.get("event") == "failed"
-                if message.get("event") == "failed":
-                    hand_on_roots_words(self.mooring, self.node, self.mouth)
-                self.mouth.say({"node": self.node, **message})
-                self._note(message)
+            match message:
+                case {"event": "plug", "what": str(what)}:
+                    self._plug(what)
+                case dict():
+                    self._hand_on(message)
+
+    def _hand_on(self, message: Message) -> None:
+        self._ready = self._ready or message.get("event") == "ready"
+        self._failed = self._failed or message.get("event") == "failed"
+        if message.get("event") == "failed":
+            hand_on_roots_words(self.mooring, self.node, self.mouth)
+        self.mouth.say({"node": self.node, **message})
+        self._note(message)
 
     def _note(self, message: Message) -> None:
         match message:
@@ -185,7 +200,17 @@ class Agent:
             self._told_root = word
             self._root_listens = tell_root(self.mooring, word, cause)
 
-    def _tell_keeper(self, message: Mapping[str, str]) -> None:
+    def _plug(self, what: str) -> None:
+        """Root listens to this process alone, and has its own look at the namespace."""
+        namespace = self._descriptors.pop(0)
+        try:
+            limit = self.mooring.waits.agents
+            wire.call(self.mooring.warden, "plug", limit, fields={"what": what}, descriptor=namespace)
+        finally:
+            os.close(namespace)
+        self._tell_keeper({"plugged": what})
+
+    def _tell_keeper(self, message: Mapping[str, Any]) -> None:
         with suppress(OSError):
             Mouth(self.link.sendall).say(message)
 

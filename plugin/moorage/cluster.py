@@ -1,4 +1,4 @@
-"""A job's cluster on one node: kind makes it in the job's tree, from an image that is there; nothing is fetched."""
+"""A job's cluster on its first node: kind makes it in the job's tree, from an image that is there."""
 
 from __future__ import annotations
 
@@ -6,34 +6,43 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from moorage import command, container, evidence, kind, kubeconfig, phases, readiness, share
+from moorage import (
+    command,
+    container,
+    evidence,
+    failure,
+    kind,
+    kubeconfig,
+    network,
+    nodeimage,
+    phases,
+    readiness,
+    registration,
+    share,
+)
 from moorage.api import Access, Api
 from moorage.bundle import without_secrets
-from moorage.command import CommandFailed, CommandTimeout, Completed
+from moorage.command import CommandFailed, CommandTimeout
 from moorage.errors import MoorageError, UserError
+from moorage.invitation import Invitation
 from moorage.kind import Plan
 from moorage.mooring import Mooring
+from moorage.nodeimage import ADMINISTRATOR
+from moorage.others import Others
 from moorage.phases import Course
 
 LOG: Final = "kind.log"
+# Where kubeadm leaves an administrator's certificate, seen from the first process of the node.
+ADMIN: Final = "/proc/{}/root/etc/kubernetes/admin.conf"
 BOOTSTRAP: Final = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-{}"
 LONGEST_CAUSE: Final = 300
-ADMINISTRATOR: Final = "tell the administrator of this node"
-
-
-class Failed(MoorageError):
-    """The cluster did not come up; `logs` are by their titles."""
-
-    def __init__(self, cause: str, logs: Mapping[str, str]) -> None:
-        super().__init__(cause)
-        self.logs = logs
 
 
 @dataclass(frozen=True)
@@ -42,20 +51,12 @@ class Cluster:
     server: str
 
 
-def boot(mooring: Mooring, tree: Path, tell: Callable[[str], object]) -> Cluster:
+def boot(mooring: Mooring, tree: Path, tell: Callable[[str], object], others: Others | None = None) -> Cluster:
     """Bring it up, to where a pod can be run; called in the tree. `tell` is called with each phase."""
     plan = planned(mooring, tree)
-    start = Start(mooring, tree, plan, Course(tell, mooring.kubernetes.patience))
-    try:
+    start = Start(mooring, tree, plan, Course(tell, mooring.kubernetes.patience), others or Others())
+    with failure.explained(start.course, lambda: evidence.collect(start.node, {"kind": start.log})):
         return start.run()
-    except UserError:
-        raise
-    except CommandTimeout as error:
-        raise start.failed(start.course.overdue()) from error
-    except MoorageError as error:
-        raise start.failed(error) from error
-    except OSError as error:
-        raise start.failed(f"{start.course.phase.text} failed: {error.strerror}") from error
 
 
 def planned(mooring: Mooring, tree: Path) -> Plan:
@@ -77,7 +78,17 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
         reserved=share.reserved(whole, job, site.reserve),
         files=mooring.places.scratch / "kubernetes",
         hardware=mooring.hardware.openable(),
+        name=registration.name(mooring.node),
+        labels=registration.labels(mooring.node, job, os.environ),
     )
+
+
+def write_files(plan: Plan, files: dict[str, dict[str, Any]]) -> None:
+    """What the node reads."""
+    for name, content in files.items():
+        path = plan.files / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
 
 
 @dataclass
@@ -88,7 +99,9 @@ class Start:
     tree: Path
     plan: Plan
     course: Course
+    others: Others
     _heard: int = field(default=0, init=False)
+    _invited: bool = field(default=False, init=False)
 
     @property
     def log(self) -> Path:
@@ -98,38 +111,16 @@ class Start:
     def node(self) -> container.Container:
         return container.Container(self.mooring, kind.node(self.plan.job))
 
-    def failed(self, cause: object) -> Failed:
-        return Failed(str(cause), evidence.collect(self.node, self.log))
-
     def run(self) -> Cluster:
-        self._provide_image()
+        nodeimage.provide(self.node, self.plan.image, self.course)
         self._create()
-        self.course.begin(phases.READYING)
+        self.course.begin(phases.GATHERING if self.others.names else phases.READYING)
         process = self.node.first_process(self.course.deadline.left)
-        if container.astray(process, self.tree):
-            raise MoorageError(f"the node container is not in a cgroup of its own below {self.tree}")
+        self.node.prove(process, self.tree)
         container.link_kubectl(process, kubeconfig.tools(self.mooring.places))
         access = Access.of(kubeconfig.place(self.mooring.places))
         self._await_ready(access)
         return Cluster(kind.name(self.plan.job), access.server)
-
-    def _provide_image(self) -> None:
-        """In the job's own storage or in a store that it sees; else out of an archive, which takes its time."""
-        image, archive = self.plan.image, self.mooring.kubernetes.archive
-        if self._has_image():
-            return
-        if not archive:
-            raise UserError(f"there is no image {image} on this node", f"{ADMINISTRATOR}: `moorage image add`")
-        self.course.begin(phases.LOADING)
-        self._podman("load", "--quiet", f"--input={archive}")
-        if not self._has_image():
-            raise UserError(f"there is no image {image} in {archive}", f"{ADMINISTRATOR}: kubernetes.image")
-
-    def _has_image(self) -> bool:
-        return self._podman("image", "exists", self.plan.image, ok=(0, 1)).code == 0
-
-    def _podman(self, *words: str, ok: Container[int] = (0,)) -> Completed:
-        return self.node.podman(*words, limit=self.course.deadline.left, ok=ok)
 
     def _create(self) -> None:
         self.course.begin(phases.STARTING)
@@ -137,7 +128,7 @@ class Start:
         configuration = self.mooring.places.user / "kind.json"
         words = ["create", "cluster", f"--config={configuration}", "--wait=0s", "--retain"]
         words.append(f"--kubeconfig={kubeconfig.place(self.mooring.places)}")
-        environment = container.environment(self.mooring) | {"KIND_EXPERIMENTAL_PROVIDER": "podman"}
+        environment = self._environment()
         limit = phases.longest(self.plan.patience)
         try:
             self._write_files(configuration)
@@ -153,6 +144,16 @@ class Start:
             # The token is in there, if only a part of it.
             configuration.unlink(missing_ok=True)
 
+    def _environment(self) -> dict[str, str]:
+        around = container.environment(self.mooring) | {"KIND_EXPERIMENTAL_PROVIDER": "podman"}
+        if not (segment := self.mooring.fabric):
+            return around
+        # kind has no words for a node's addresses: they are put in where it calls Podman.
+        place = self.mooring.places.user / "kind"
+        place.mkdir(mode=0o700, exist_ok=True)
+        container.write_wrapper(place / "podman", self.mooring.podman, network.membership(segment, self.mooring.place))
+        return around | {"KIND_EXPERIMENTAL_PODMAN_NETWORK": network.NAME, "PATH": f"{place}:{around['PATH']}"}
+
     def _program(self) -> Path:
         """The site's kind; a user's own is nothing that anybody has tried."""
         named = self.mooring.kubernetes.kind
@@ -163,15 +164,14 @@ class Start:
 
     def _write_files(self, configuration: Path) -> None:
         """What the node reads, and kind's own configuration."""
-        for name, content in kind.files(self.plan).items():
-            path = self.plan.files / name
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.write_text(json.dumps(content))
+        write_files(self.plan, kind.files(self.plan))
         configuration.touch(mode=0o600)
         configuration.write_text(json.dumps(kind.configuration(self.plan)))
 
     def _follow(self) -> None:
         self._hear()
+        if self.others.names:
+            self.others.attend(0)
         self.course.check()
 
     def _hear(self) -> None:
@@ -181,7 +181,18 @@ class Start:
         for line in said[self._heard : end].splitlines():
             if phase := phases.begun(line):
                 self.course.begin(phase)
+            if phase == phases.OF_KIND[phases.NETWORK]:
+                self._invite()
         self._heard = max(self._heard, end)
+
+    def _invite(self) -> None:
+        """kubeadm is done: the others can join while kind goes on."""
+        if (segment := self.mooring.fabric) and self.others.names and not self._invited:
+            self._invited = True
+            process = self.node.first_process(self.course.deadline.left)
+            access = Access.of(Path(ADMIN.format(process)))
+            address = network.address(segment, self.mooring.place)
+            self.others.invite(Invitation.of(address, access, self.plan.token))
 
     def _said(self) -> str:
         with suppress(FileNotFoundError):
@@ -190,12 +201,20 @@ class Start:
 
     def _await_ready(self, access: Access) -> None:
         with Api(access, phases.ANSWER * self.plan.patience) as api:
-            if missing := readiness.wait(api, self.course.deadline, self.course.detail):
+            if missing := readiness.wait(api, self.course.deadline, self.course.detail, self.others):
+                missing = self._without_the_late(api)
+            if missing:
                 raise self.course.overdue(missing)
             try:
                 api.remove(BOOTSTRAP.format(self.plan.token.partition(".")[0]))
             except (OSError, HTTPException) as error:
                 raise MoorageError(f"the bootstrap token cannot be removed: {error}") from error
+
+    def _without_the_late(self, api: Api) -> str:
+        """What is missing of those who are there, if that will do."""
+        if self.mooring.spec.require == "any":
+            self.others.gone |= readiness.late(api, self.others)
+        return readiness.lacking(api, self.others)
 
 
 def cause(said: str) -> str:

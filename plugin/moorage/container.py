@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Container as Codes
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -36,6 +38,21 @@ class Container:
         if not text.isdecimal() or text == "0":
             raise MoorageError(f"the node container {self.name} does not run")
         return int(text)
+
+    def prove(self, process: int, tree: Path) -> None:
+        """Nothing says so if it is not where the job's limits hold for it."""
+        if astray(process, tree):
+            raise MoorageError(f"the node container is not in a cgroup of its own below {tree}")
+
+
+def write_wrapper(path: Path, podman: Path, words: Iterable[str]) -> None:
+    """A podman that adds these words to what it is told to run."""
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o700)
+    more = shlex.join(words)
+    path.write_text(
+        f'#!/bin/sh\n[ "$1" = run ] && shift && set -- run {more} "$@"\nexec {shlex.quote(str(podman))} "$@"\n'
+    )
 
 
 def environment(mooring: Mooring) -> dict[str, str]:

@@ -38,15 +38,21 @@ class Words:
 class Crew:
     """`tell` gets every message that is not only for the record: what to show, what was not foreseen."""
 
-    def __init__(self, nodes: int, watch: Watch, tell: Callable[[str, str], object]) -> None:
+    def __init__(
+        self, nodes: int, watch: Watch, tell: Callable[[str, str], object], first: str = "", require: str = "all"
+    ) -> None:
         self.nodes = nodes
         self.watch = watch
         self.tell = tell
+        # Nothing goes on without this node, and without the others only if not all are required.
+        self.first = first
+        self.require = require
         self.words = Words()
         # What srun, or a site's own programs around a task, had to say.
         self.noise: deque[str] = deque(maxlen=MOST_LINES)
         self.process: subprocess.Popen[bytes] | None = None
         self._open: set[int] = set()
+        self._told: set[str] = set()
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
         """In a session of its own: what a terminal sends is for the script."""
@@ -66,7 +72,10 @@ class Crew:
 
     @property
     def ready(self) -> bool:
-        return len(self.words.ready) == self.nodes
+        """All that can be had: the first node of a cluster has waited for every other one that will be in it."""
+        if self.require == "all" or self.first not in self.words.ready:
+            return len(self.words.ready) == self.nodes
+        return bool(self.words.cluster) or len(self.words.ready | self.words.failures.keys()) >= self.nodes
 
     @property
     def gone(self) -> bool:
@@ -75,19 +84,29 @@ class Crew:
 
     @property
     def failure(self) -> str:
-        """What is wrong with the agents, in a line; empty while nothing is."""
-        if self.words.failures:
-            node, cause = next(iter(self.words.failures.items()))
-            return f"{node}: {cause}" if self.nodes > 1 else cause
+        """What is wrong with the agents, so that it cannot be gone on, in a line; empty while nothing is."""
+        for node, cause in self.words.failures.items():
+            if self.require == "all" or node == self.first:
+                return self._by(node, cause)
         if self.gone:
             last = next((line for line in reversed(self.noise) if line.strip()), "")
             return f"the step of the agents has ended{': ' + last if last else ''}"
         return ""
 
-    def command(self, word: str) -> None:
+    def losses(self) -> list[str]:
+        """What is wrong with any of them, and was not told of yet."""
+        new = {node: cause for node, cause in self.words.failures.items() if node not in self._told}
+        self._told |= new.keys()
+        return [self._by(node, cause) for node, cause in new.items()]
+
+    def _by(self, node: str, cause: str) -> str:
+        return f"{node}: {cause}" if self.nodes > 1 else cause
+
+    def command(self, word: str, **fields: object) -> None:
+        """To every agent."""
         if self.process and self.process.stdin:
             with suppress(OSError):
-                Mouth(self.process.stdin.write).say({"command": word})
+                Mouth(self.process.stdin.write).say({"command": word, **fields})
 
     def dismiss(self, limit: float) -> bool:
         """Have the agents take everything down; False if they were not done within the limit, and had to be ended."""
@@ -143,6 +162,9 @@ class Crew:
                 self.words.ready.add(node)
             case {"event": "failed", "cause": str(cause)}:
                 self.words.failures.setdefault(node, cause)
+                self.command("without", node=node)
+            case {"event": "join", "node": _, **invitation}:
+                self.command("join", **invitation)
             case {"event": "cluster", "name": str(name), "server": str(server)}:
                 self.words.cluster = {"name": name, "server": server}
             case {"event": "log", "of": str(of), "text": str(text)}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,8 @@ MOST: Final = 32 << 10
 JOURNAL: Final = ("journalctl", "--no-pager", "--output=short-iso-precise", f"--lines={LINES}")
 
 
-def collect(node: Container, log: Path) -> dict[str, str]:
-    """The logs by their titles: kind's own, and those of the node container if that runs."""
+def collect(node: Container, logs: Mapping[str, Path]) -> dict[str, str]:
+    """By their titles: these logs, and those of the node container if that runs."""
     deadline = Deadline(EVIDENCE)
     asked: dict[str, tuple[str, ...]] = {
         "node container": ("logs", f"--tail={LINES}", node.name),
@@ -31,7 +31,7 @@ def collect(node: Container, log: Path) -> dict[str, str]:
         "containerd": ("exec", node.name, *JOURNAL, "--unit=containerd"),
         "kubelet": ("exec", node.name, *JOURNAL, "--unit=kubelet"),
     }
-    found = {"kind": _quietly(partial(log.read_text, errors="replace"))}
+    found = {title: _quietly(partial(log.read_text, errors="replace")) for title, log in logs.items()}
     for title, words in asked.items():
         found[title] = _quietly(partial(_said, node, words, deadline))
     return {title: bundle.end(text, MOST) for title, text in found.items()}

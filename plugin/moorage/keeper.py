@@ -9,15 +9,19 @@ import socket
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from moorage import bundle, limits, rootless, tree
-from moorage.channel import Ear, Mouth, writer
+from moorage import bundle, limits, network, rootless, tree
+from moorage.channel import Ear, Message, Mouth, writer
 from moorage.deadline import Deadline
 from moorage.errand import Errand
 from moorage.errors import MoorageError
 from moorage.mooring import Mooring
 from moorage.watch import FROM_OUTSIDE, Signals, Watch
+
+if TYPE_CHECKING:
+    from moorage.hold import Hold
+    from moorage.invitation import Invitation
 
 LOG: Final = "keeper.log"
 BACKLOG: Final = 64
@@ -55,6 +59,11 @@ class Keeper:
         self.tree: Path | None = None
         self.errands: list[Errand] = []
         self.told_to_end = False
+        # What of the job's network root has plugged, an invitation to the cluster, and nodes that will not be in it.
+        self.plugged: set[str] = set()
+        self.invitation: Invitation | None = None
+        self.gone: set[str] = set()
+        self.hold: Hold | None = None
         self._ear = Ear()
         self._mouth = Mouth(writer(link.fileno()))
         self._door: socket.socket | None = None
@@ -74,19 +83,61 @@ class Keeper:
         limits.raised()
         self._tell_phase("preparing Podman")
         rootless.prepare(self.mooring, self.log)
+        if network.wants_holder(self.mooring):
+            self._make_network()
         if self.mooring.spec.cluster == "kind":
             self._boot_cluster(self.tree)
+        self._await_network()
         self.watch.on(self.signals.descriptor, self._collect)
         self._open_door()
         self._mouth.say({"event": "ready"})
 
-    def _boot_cluster(self, tree: Path) -> None:
-        """Nothing else is listened to meanwhile: until the job is ready, an agent that wants the end kills us."""
-        # Most jobs of today need none of it.
-        from moorage import cluster
+    def _make_network(self) -> None:
+        """What is beyond Podman, by a process that holds its namespace open; it comes up beside all else."""
+        from moorage.hold import Hold
 
-        up = cluster.boot(self.mooring, tree, self._tell_phase)
+        self.hold = hold = Hold.start(self.mooring, self._hand_up)
+        self.watch.on(hold.fileno(), lambda: self._hear_holder(hold))
+        if self.mooring.fabric:
+            rootless.podman(self.mooring, self.log, network.creation(self.mooring.fabric, self.mooring.place))
+
+    def _boot_cluster(self, tree: Path) -> None:
+        """Only what others have to say of nodes and networks is listened to meanwhile.
+
+        Until the job is ready, an agent that wants the end kills us.
+        """
+        # Most jobs of today need none of it.
+        if self.mooring.place and self.mooring.fabric and self.hold:
+            from moorage import member
+
+            link = member.Link(self._attend, lambda: self.invitation)
+            member.join(self.mooring, self.mooring.fabric, tree, self._tell_phase, link, self.hold)
+            return
+        from moorage import cluster
+        from moorage.others import Others
+
+        names = self.mooring.fabric.hosts[1:] if self.mooring.fabric else ()
+        others = Others(names, self._invite, self._attend, self.gone)
+        up = cluster.boot(self.mooring, tree, self._tell_phase, others)
         self._mouth.say({"event": "cluster", "name": up.name, "server": up.server})
+
+    def _invite(self, invitation: Invitation) -> None:
+        self._mouth.say({"event": "join", **invitation.as_dict()})
+
+    def _attend(self, seconds: float) -> None:
+        """Deal with what is heard within so many seconds."""
+        deadline = Deadline(seconds)
+        while self.watch.once(deadline.left) or not deadline.passed:
+            if self.told_to_end:
+                raise MoorageError("the agent has ended")
+
+    def _await_network(self) -> None:
+        """Until then what the script starts would reach nobody."""
+        wanted = set(network.plugs(self.mooring))
+        if not self.watch.until(
+            lambda: self.told_to_end or wanted <= self.plugged, Deadline(self.mooring.waits.podman)
+        ):
+            raise MoorageError(f"the job's network was not plugged: {', '.join(sorted(wanted - self.plugged))}")
 
     def _tell_phase(self, text: str) -> None:
         self._mouth.say({"event": "phase", "text": text})
@@ -126,13 +177,40 @@ class Keeper:
     def _hear_agent(self) -> None:
         chunk = self.link.recv(1 << 16)
         if not chunk:
+            self.watch.off(self.link.fileno())
             self.told_to_end = True
         for message in self._ear.hear(chunk):
-            match message:
-                case {"tree": str(place)}:
-                    self.tree = Path(place)
-                case {"command": "down"}:
-                    self.told_to_end = True
+            if isinstance(message, dict):
+                self._obey(message)
+
+    def _obey(self, message: Message) -> None:
+        match message:
+            case {"tree": str(place)}:
+                self.tree = Path(place)
+            case {"plugged": str(what)}:
+                self.plugged.add(what)
+            case {"command": "join"}:
+                self._be_invited(message)
+            case {"command": "without", "node": str(node)}:
+                self.gone.add(node)
+            case {"command": "down"}:
+                self.told_to_end = True
+
+    def _be_invited(self, message: Message) -> None:
+        from moorage.invitation import Invitation
+
+        self.invitation = Invitation.from_dict(message)
+
+    def _hear_holder(self, hold: Hold) -> None:
+        hold.hear()
+        if hold.gone:
+            self.watch.off(hold.fileno())
+            self._mouth.say({"event": "note", "text": f"the job's network is not held any more: see {self.log}"})
+
+    def _hand_up(self, namespace: int) -> None:
+        """The agent has the warden plug what there is: only he is listened to."""
+        for what in network.plugs(self.mooring):
+            Mouth(lambda line: socket.send_fds(self.link, [line], [namespace])).say({"event": "plug", "what": what})
 
     def _open_door(self) -> None:
         place = self.mooring.places.socket

@@ -50,7 +50,7 @@ _TOKEN: Final = string.ascii_lowercase + string.digits
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides how a cluster of one node is made; `files` is where ours lie on the host."""
+    """All that decides how a node of a cluster is made; `files` is where ours lie on the host."""
 
     job: int
     image: str
@@ -61,6 +61,9 @@ class Plan:
     reserved: Mapping[str, str]
     files: Path
     hardware: Hardware = field(default_factory=Hardware)
+    # By which Kubernetes knows this node.
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lease(self) -> float:
@@ -72,9 +75,9 @@ def name(job: int) -> str:
     return f"moorage-{job}"
 
 
-def node(job: int) -> str:
-    """The first node, and the container that it is, by kind's rule."""
-    return f"{name(job)}-control-plane"
+def node(job: int, place: int = 0) -> str:
+    """The container that is the job's first node, or another one: by kind's rule, with a number of ours."""
+    return f"{name(job)}-worker{place}" if place else f"{name(job)}-control-plane"
 
 
 def version(image: str, wanted: str | None = None) -> Version:
@@ -118,24 +121,24 @@ def bootstrap_token() -> str:
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    mounts = [{"hostPath": str(plan.files), "containerPath": FILES, "readOnly": True}, *_mounts(plan.hardware)]
+    node = {"role": "control-plane", "image": plan.image, "labels": dict(plan.labels), "extraMounts": mounts(plan)}
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "name": name(plan.job),
-        "nodes": [{"role": "control-plane", "image": plan.image, "extraMounts": mounts}],
+        "nodes": [node],
         "containerdConfigPatches": [CONTAINERD],
         # YAML holds JSON.
         "kubeadmConfigPatches": [json.dumps(patch) for patch in kubeadm(plan)],
     }
 
 
-def _mounts(hardware: Hardware) -> list[dict[str, Any]]:
-    """kind knows of no devices: their files are mounted, where pods find them by hostPath."""
-    places = [Bind(device, device, writable=True) for device in hardware.devices]
+def mounts(plan: Plan) -> list[dict[str, Any]]:
+    """Our files, and the hardware: kind knows of no devices, and pods find what is mounted by hostPath."""
+    devices = [Bind(device, device, writable=True) for device in plan.hardware.devices]
     return [
         {"hostPath": bind.source, "containerPath": bind.target, "readOnly": not bind.writable}
-        for bind in (*places, *hardware.binds)
+        for bind in (Bind(str(plan.files), FILES), *devices, *plan.hardware.binds)
     ]
 
 
@@ -158,13 +161,13 @@ def authentication(version: Version) -> dict[str, Any]:
 
 def kubeadm(plan: Plan) -> list[dict[str, Any]]:
     """Patches of what kind writes for kubeadm and kubelet."""
-    timeouts = {"timeouts": _timeouts(plan.patience)}
+    waits = {"timeouts": timeouts(plan.patience)}
     return [
         {"kind": "ClusterConfiguration", "encryptionAlgorithm": "ECDSA-P256", "etcd": {"local": _etcd(plan)}}
         | {"apiServer": _api_server(), **_controllers(plan)},
         {"kind": "InitConfiguration", "bootstrapTokens": [{"token": plan.token}]}
-        | {"patches": {"directory": f"{FILES}/{PATCHES}"}, **timeouts},
-        {"kind": "JoinConfiguration", "discovery": {"bootstrapToken": {"token": plan.token}}, **timeouts},
+        | {"nodeRegistration": {"name": plan.name}, "patches": {"directory": f"{FILES}/{PATCHES}"}, **waits},
+        {"kind": "JoinConfiguration", "discovery": {"bootstrapToken": {"token": plan.token}}, **waits},
         {"kind": "KubeletConfiguration", "systemReserved": dict(plan.reserved)}
         | {
             # Upstream's 10 s are what a node may be ready without anybody hearing of it.
@@ -180,7 +183,7 @@ def _api_server() -> dict[str, Any]:
     # Not read-only once more: the runtime would mount it anew for that, which fails where a flag is locked (runc 1.1).
     volume = {"name": "authentication", "hostPath": f"{FILES}/{AUTHENTICATION}", "mountPath": inside}
     return {
-        "extraArgs": _arguments({"authentication-config": inside}),
+        "extraArgs": arguments({"authentication-config": inside}),
         "extraVolumes": [{**volume, "readOnly": False, "pathType": "File"}],
     }
 
@@ -189,8 +192,8 @@ def _etcd(plan: Plan) -> dict[str, Any]:
     """Nobody wants its data back after a crash: they are in memory, or at least not waited for."""
     beat = {"heartbeat-interval": f"{100 * plan.lease:.0f}", "election-timeout": f"{1000 * plan.lease:.0f}"}
     if plan.etcd == "memory":
-        return {"dataDir": ETCD_IN_MEMORY, "extraArgs": _arguments(beat)}
-    return {"extraArgs": _arguments({"unsafe-no-fsync": "true", **beat})}
+        return {"dataDir": ETCD_IN_MEMORY, "extraArgs": arguments(beat)}
+    return {"extraArgs": arguments({"unsafe-no-fsync": "true", **beat})}
 
 
 def _controllers(plan: Plan) -> dict[str, Any]:
@@ -199,12 +202,12 @@ def _controllers(plan: Plan) -> dict[str, Any]:
     elections = {f"leader-elect-{name}": _seconds(limit * plan.lease) for name, limit in leases.items()}
     grace = {"node-monitor-grace-period": _seconds(50 * plan.patience)}
     return {
-        "controllerManager": {"extraArgs": _arguments(elections | grace)},
-        "scheduler": {"extraArgs": _arguments(elections)},
+        "controllerManager": {"extraArgs": arguments(elections | grace)},
+        "scheduler": {"extraArgs": arguments(elections)},
     }
 
 
-def _timeouts(patience: float) -> dict[str, str]:
+def timeouts(patience: float) -> dict[str, str]:
     """kubeadm's own, as they are in 1.36, for who has patience."""
     minutes = {
         "controlPlaneComponentHealthCheck": 4,
@@ -238,7 +241,7 @@ def _probes(pod: str, plan: Plan) -> dict[str, Any]:
     return probes
 
 
-def _arguments(values: Mapping[str, str]) -> list[dict[str, str]]:
+def arguments(values: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from moorage.errors import UserError
@@ -23,8 +25,18 @@ def tools(places: Places) -> Path:
 def there(places: Places) -> Path:
     path = place(places)
     if not path.is_file():
-        raise UserError("this job has no cluster on this node", "submit it with --k8s=1, and ask on its first node")
+        raise UserError(
+            "this job has no cluster on this node", "submit it with --k8s=1, and ask on a node that takes part"
+        )
     return path
+
+
+def write(places: Places, content: Mapping[str, Any]) -> None:
+    """For its owner alone; YAML holds JSON."""
+    path = place(places)
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(content))
 
 
 def script(environ: Mapping[str, str], places: Places, name: str, server: str) -> dict[str, str]:

@@ -125,6 +125,11 @@ class Mooring:
         )
 
     @property
+    def hosts(self) -> tuple[str, ...]:
+        """All nodes that take part, by Slurm's names; the cluster's control plane is on the first."""
+        return self.fabric.hosts if self.fabric else (self.node,)
+
+    @property
     def warden(self) -> Path:
         return self.places.run / "warden.sock"
 

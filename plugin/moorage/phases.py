@@ -22,15 +22,20 @@ class Phase:
 LOADING: Final = Phase("loading the node image", 600)
 STARTING: Final = Phase("starting kind", 60)
 READYING: Final = Phase("waiting until the cluster is ready", 300)
+# What nodes beside the first do, and what that one does for them.
+CREATING: Final = Phase("creating the node container", 180)
+JOINING: Final = Phase("joining the cluster", 600)
+GATHERING: Final = Phase("waiting until all nodes are ready", READYING.limit + JOINING.limit)
 LOOKING: Final = "Ensuring node image"
+NETWORK: Final = "Installing CNI"
 # By how kind 0.33 begins to tell of them.
 OF_KIND: Final = {
     LOOKING: Phase("looking for the node image", 60),
-    "Preparing nodes": Phase("creating the node container", 180),
+    "Preparing nodes": CREATING,
     "Writing configuration": Phase("configuring the node", 60),
     # kubeadm has limits of its own, of four minutes each, and says more when one of them runs out.
     "Starting control-plane": Phase("starting the control plane", 600),
-    "Installing CNI": Phase("installing the pod network", 60),
+    NETWORK: Phase("installing the pod network", 60),
     "Installing StorageClass": Phase("installing the storage class", 60),
 }
 # What else kind may find to do.
@@ -51,9 +56,15 @@ def begun(line: str) -> Phase | None:
     return next(known, Phase(f"kind: {found['what']}", OTHER))
 
 
-def longest(patience: float) -> float:
+def first(patience: float) -> float:
+    """How long it may be until a cluster can be joined."""
+    return sum(phase.limit for phase in (LOADING, STARTING, *OF_KIND.values())) * patience
+
+
+def longest(patience: float, nodes: int = 1) -> float:
     """How long all of them may take together."""
-    return sum(phase.limit for phase in (LOADING, STARTING, *OF_KIND.values(), READYING)) * patience + EVIDENCE
+    last = READYING if nodes == 1 else GATHERING
+    return first(patience) + last.limit * patience + EVIDENCE
 
 
 class Course:

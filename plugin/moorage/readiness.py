@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import http.client
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
+from moorage import registration
 from moorage.api import Api, Refused
 from moorage.deadline import Deadline
+from moorage.others import Others
 
 INTERVAL: Final = 0.3
 NODES: Final = "/api/v1/nodes"
@@ -17,44 +19,73 @@ PROXY: Final = "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy"
 ACCOUNT: Final = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
-def wait(api: Api, deadline: Deadline, tell: Callable[[str], object]) -> str:
+def wait(api: Api, deadline: Deadline, tell: Callable[[str], object], others: Others) -> str:
     """What is still missing at the deadline: nothing, if the cluster is ready. `tell` is called with each change."""
     told = ""
-    while missing := lacking(api):
+    while missing := lacking(api, others):
         if missing != told:
             tell(missing)
             told = missing
         if deadline.passed:
             return missing
-        time.sleep(min(INTERVAL, deadline.left))
+        others.attend(min(INTERVAL, deadline.left))
     return ""
 
 
-def lacking(api: Api) -> str:
+def lacking(api: Api, others: Others) -> str:
     """The first thing that is missing, in the order in which a cluster comes up."""
     try:
-        return _nodes(api.get(NODES)) or _dns(api.get(DNS)) or _proxy(api.get(PROXY)) or _account(api.get(ACCOUNT))
+        nodes = list(_found(api.get(NODES)))
+        absent = sum(node.by in others.gone for node in nodes)
+        return (
+            _nodes(nodes, others) or _dns(api.get(DNS)) or _proxy(api.get(PROXY), absent) or _account(api.get(ACCOUNT))
+        )
     except Refused as refused:
         return f"the API answers {refused.status} to {str(refused).partition(':')[0]}"
     except (OSError, http.client.HTTPException, ValueError) as error:
         return f"the API does not answer ({type(error).__name__}: {error})"
 
 
-def _nodes(found: dict[str, Any]) -> str:
-    nodes = found.get("items", [])
-    unready = [node["metadata"]["name"] for node in nodes if not _is_true(node.get("status", {}), "Ready")]
+def late(api: Api, others: Others) -> set[str]:
+    """Those of the others that are not Ready."""
+    try:
+        return others.awaited - {node.by for node in _found(api.get(NODES)) if node.ready}
+    except (Refused, OSError, http.client.HTTPException, ValueError):
+        return set()
+
+
+@dataclass(frozen=True)
+class _Node:
+    name: str
+    # Slurm's name.
+    by: str
+    ready: bool
+
+
+def _found(answer: dict[str, Any]) -> Iterator[_Node]:
+    for node in answer.get("items", []):
+        labels = node["metadata"].get("labels", {})
+        yield _Node(
+            node["metadata"]["name"], labels.get(registration.NODE, ""), _is_true(node.get("status", {}), "Ready")
+        )
+
+
+def _nodes(nodes: list[_Node], others: Others) -> str:
     if not nodes:
         return "there is no node yet"
-    return f"node {unready[0]} is not Ready" if unready else ""
+    if unready := [node.name for node in nodes if not node.ready and node.by not in others.gone]:
+        return f"node {unready[0]} is not Ready"
+    missing = sorted(name for name in others.awaited if registration.label(name) not in {node.by for node in nodes})
+    return f"{missing[0]} has not joined" if missing else ""
 
 
 def _dns(found: dict[str, Any]) -> str:
     return "" if _is_true(found.get("status", {}), "Available") else "CoreDNS is not available"
 
 
-def _proxy(found: dict[str, Any]) -> str:
+def _proxy(found: dict[str, Any], absent: int) -> str:
     status = found.get("status", {})
-    wanted, there = status.get("desiredNumberScheduled", 0), status.get("numberReady", 0)
+    wanted, there = status.get("desiredNumberScheduled", 0) - absent, status.get("numberReady", 0)
     return "" if wanted and there >= wanted else f"kube-proxy is ready on {there} of {wanted or 1} nodes"
 
 

@@ -23,14 +23,15 @@ def prepare(mooring: Mooring, log: Path) -> None:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     hidden = SERVICE_MANAGER if SERVICE_MANAGER.is_dir() else None
     covering = ("mount", "-t", "tmpfs", "-o", "ro,mode=755,size=4k,nr_inodes=1", "tmpfs", str(hidden))
-    _podman(mooring, log, ["unshare", *(covering if hidden else ("true",))], mooring.waits.podman)
+    podman(mooring, log, ["unshare", *(covering if hidden else ("true",))])
     if hidden and not _is_covered(hidden, _holder(mooring)):
         raise MoorageError(f"Podman still sees {hidden}, through which its helpers leave the job: see {log}")
 
 
-def _podman(mooring: Mooring, log: Path, words: Sequence[str], limit: float) -> None:
+def podman(mooring: Mooring, log: Path, words: Sequence[str]) -> None:
+    """For who is in the tree; what it says goes to the log."""
     environment = inside({"LC_ALL": "C.UTF-8", **os.environ}, mooring.places)
-    run([mooring.podman, *words], env=environment, cwd=Path("/"), log=log, limit=limit)
+    run([mooring.podman, *words], env=environment, cwd=Path("/"), log=log, limit=mooring.waits.podman)
 
 
 def _holder(mooring: Mooring) -> int:

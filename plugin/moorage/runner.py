@@ -52,23 +52,21 @@ def run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> 
     """What the job's task ends with: an exit code, or -N for signal N."""
     try:
         mooring = Mooring.of_this_job(environ)
-        nodes = step.nodes(environ)
+        has = step.nodes(environ)
         if answers(mooring.places.socket):
             raise UserError("this job is moored already", "run the script as it is: podman is in its PATH")
-        if mooring.spec.cluster == "kind" and nodes > 1:
-            raise UserError("a cluster over several nodes is not there yet", "ask for one node (--nodes=1)")
     except MoorageError as error:
         progress.say(str(error))
         return FAILED
     with Signals(heeded()) as signals, Watch() as watch:
-        return Runner(mooring, nodes, environ, progress, signals, watch).run(argv)
+        return Runner(mooring, has, environ, progress, signals, watch).run(argv)
 
 
 class Runner:
     def __init__(
         self,
         mooring: Mooring,
-        nodes: int,
+        has: int,
         environ: Mapping[str, str],
         progress: Progress,
         signals: Signals,
@@ -79,7 +77,9 @@ class Runner:
         self.progress = progress
         self.signals = signals
         self.watch = watch
-        self.crew = Crew(nodes, watch, self._hear)
+        # Of the nodes that the job has, the first few may be all that take part.
+        self.hosts = mooring.hosts if mooring.nodes < has else ()
+        self.crew = Crew(mooring.nodes, watch, self._hear, mooring.hosts[0], mooring.spec.require)
         self.strays = Strays()
         self.script: Script | None = None
         self.pending: list[int] = []
@@ -103,7 +103,7 @@ class Runner:
     def _start(self) -> None:
         self.progress.phase("starting the agents")
         self.srun = step.srun(self.mooring.srun, self.environ)
-        argv = step.argv(self.srun, self.mooring.job, self.crew.nodes, AGENT)
+        argv = step.argv(self.srun, self.mooring.job, self.crew.nodes, AGENT, self.hosts)
         self.crew.start(argv, step.environment(self.environ))
         limit = self._longest_start
         if not self.watch.until(self._started, Deadline(limit), self.progress.tick):
@@ -112,13 +112,17 @@ class Runner:
             raise Interrupted(self._deadly[0])
         if self.crew.failure:
             raise MoorageError(self.crew.failure)
+        losses = self.crew.losses()
+        kept = self._kept("; ".join(losses)) if losses else ""
+        for loss in losses:
+            self.progress.say(f"not there: {loss}; the rest goes on, as required{kept}")
         self.start_up = self.progress.elapsed
         self.progress.say(f"ready after {duration(self.start_up)}")
 
     @property
     def _longest_start(self) -> float:
-        waits = self.mooring.waits
-        cluster = phases.longest(self.mooring.kubernetes.patience) if self.mooring.spec.cluster == "kind" else 0
+        waits, patience = self.mooring.waits, self.mooring.kubernetes.patience
+        cluster = phases.longest(patience, self.crew.nodes) if self.mooring.spec.cluster == "kind" else 0
         return waits.agents + waits.podman + cluster
 
     def _started(self) -> bool:
@@ -151,12 +155,15 @@ class Runner:
             self.crew.command("down")
             self._lost = True
             self.progress.say("taken down early, as asked for; the script goes on")
-        elif self.crew.failure and not self._lost:
+            return
+        losses = self.crew.losses()
+        if self.crew.gone and not self._lost:
             self._lost = True
-            self.progress.say(
-                f"lost: {self.crew.failure}; the script goes on without it{self._kept(self.crew.failure)}"
-            )
+            losses = losses or [self.crew.failure]
             self._end_step()
+        kept = self._kept("; ".join(losses)) if losses else ""
+        for loss in losses:
+            self.progress.say(f"lost: {loss}; the script goes on without it{kept}")
 
     def _end_step(self) -> None:
         """Agents that nobody hears any more do not hear of the end of the job either (24.11)."""

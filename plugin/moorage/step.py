@@ -52,8 +52,13 @@ OPTIONS: Final[Mapping[str, str | None]] = {
 }
 
 
-def argv(srun: Path, job: int, nodes: int, program: Sequence[str]) -> list[str]:
-    shape = {"jobid": job, "nodes": nodes, "ntasks": nodes * TASKS, "ntasks-per-node": TASKS}
+def argv(
+    srun: Path, job: int, nodes: int, program: Sequence[str], hosts: Sequence[str] = (), tasks: int = TASKS
+) -> list[str]:
+    """On `hosts`, so many as `nodes` says, or on all that the job has."""
+    shape: dict[str, object] = {"jobid": job, "nodes": nodes, "ntasks": nodes * tasks, "ntasks-per-node": tasks}
+    if hosts:
+        shape["nodelist"] = ",".join(hosts)
     options = [f"--{name}={value}" for name, value in shape.items()]
     options += [f"--{name}" if value is None else f"--{name}={value}" for name, value in OPTIONS.items()]
     return [str(srun), *options, *program]

@@ -14,6 +14,7 @@ from moorage import readiness
 from moorage.api import Access, Api, Refused
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
+from moorage.others import Others
 from support.api import READY, ApiServer, Authority
 
 pytestmark = pytest.mark.commands("openssl")
@@ -73,7 +74,7 @@ def test_a_lost_connection_is_made_anew(tmp_path: Path, authority: Authority) ->
     with Api(place, LIMIT) as api:
         with pytest.raises(OSError, match="refused"):
             api.get(readiness.NODES)
-        assert "does not answer (ConnectionRefusedError" in readiness.lacking(api)
+        assert "does not answer (ConnectionRefusedError" in readiness.lacking(api, Others())
 
 
 class TestTrust:
@@ -119,7 +120,7 @@ def test_port(server: str, port: int) -> None:
 class TestReadiness:
     def test_ready(self, api: Api, server: ApiServer) -> None:
         told: list[str] = []
-        assert readiness.wait(api, Deadline(LIMIT), told.append) == ""
+        assert readiness.wait(api, Deadline(LIMIT), told.append, Others()) == ""
         assert told == []
         assert len(server.asked) == 4
 
@@ -150,8 +151,8 @@ class TestReadiness:
     )
     def test_what_is_missing(self, api: Api, server: ApiServer, path: str, answer: Any, missing: str) -> None:  # noqa: ANN401
         server.answers[path] = answer
-        assert readiness.lacking(api) == missing
-        assert readiness.wait(api, Deadline(0), lambda text: None) == missing
+        assert readiness.lacking(api, Others()) == missing
+        assert readiness.wait(api, Deadline(0), lambda text: None, Others()) == missing
 
     def test_each_change_is_told_once(self, api: Api, server: ApiServer) -> None:
         server.answers[readiness.NODES] = {"items": [{"metadata": {"name": "n1"}}]}
@@ -163,5 +164,43 @@ class TestReadiness:
             fitting = {"node n1 is not Ready": readiness.NODES, "CoreDNS is not available": readiness.DNS}
             server.answers[fitting[text]] = copy.deepcopy(READY[fitting[text]])
 
-        assert readiness.wait(api, Deadline(LIMIT), tell) == ""
+        assert readiness.wait(api, Deadline(LIMIT), tell, Others()) == ""
         assert told == ["node n1 is not Ready", "CoreDNS is not available"]
+
+
+def node(name: str, by: str, ready: bool = True) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {"metadata": {"name": name, "labels": {"moorage/node": by}}, "status": {"conditions": conditions}}
+
+
+class TestSeveralNodes:
+    @pytest.mark.parametrize(
+        ("nodes", "gone", "missing"),
+        [
+            ([node("host1", "n1")], set(), "n2 has not joined"),
+            ([node("host1", "n1"), node("host2", "n2", ready=False)], set(), "node host2 is not Ready"),
+            ([node("host1", "n1"), node("host2", "n2")], set(), "n3 has not joined"),
+            ([node("host1", "n1"), node("host2", "n2"), node("host3", "n3")], set(), ""),
+            # Whoever will not come is not waited for, also if he was half there.
+            ([node("host1", "n1"), node("host2", "n2")], {"n3"}, ""),
+            ([node("host1", "n1"), node("host2", "n2", ready=False)], {"n2", "n3"}, ""),
+            ([node("host1", "n1", ready=False)], {"n2", "n3"}, "node host1 is not Ready"),
+        ],
+    )
+    def test_all_that_come_have_to_be_ready(
+        self, api: Api, server: ApiServer, nodes: list[dict[str, Any]], gone: set[str], missing: str
+    ) -> None:
+        server.answers[readiness.NODES] = {"items": nodes}
+        ready = sum(one["status"]["conditions"][0]["status"] == "True" for one in nodes)
+        server.answers[readiness.PROXY] = {"status": {"desiredNumberScheduled": len(nodes), "numberReady": ready}}
+        assert readiness.lacking(api, Others(("n2", "n3"), gone=gone)) == missing
+
+    def test_who_is_late(self, api: Api, server: ApiServer) -> None:
+        server.answers[readiness.NODES] = {"items": [node("host2", "n2"), node("host3", "n3", ready=False)]}
+        assert readiness.late(api, Others(("n2", "n3", "n4"))) == {"n3", "n4"}
+
+    def test_others_are_heard_while_it_waits(self, api: Api, server: ApiServer) -> None:
+        server.answers[readiness.NODES] = {"items": [node("host1", "n1")]}
+        others = Others(("n2",))
+        others.attend = lambda seconds: others.gone.add("n2")
+        assert readiness.wait(api, Deadline(LIMIT), lambda text: None, others) == ""

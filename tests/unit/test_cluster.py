@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from moorage import cluster, container, evidence, phases, share
-from moorage.cluster import Failed
 from moorage.errors import MoorageError, UserError
+from moorage.failure import Failed
 from moorage.hardware import Bind, Hardware
-from moorage.mooring import Kubernetes, Mooring
+from moorage.invitation import Invitation
+from moorage.mooring import Kubernetes, Mooring, Segment
+from moorage.others import Others
 from moorage.phases import Phase
 from moorage.podman import Places
 from moorage.share import GIB, Share
@@ -34,6 +36,7 @@ case "$1 $2" in
 "load --quiet") {load} ;;
 "inspect --type=container") echo {pid} ;;
 "logs --tail=300") echo "the node says" ;;
+"run "*) ;;
 "exec moorage-17-control-plane") case "$*" in
     *kubelet) echo "kubelet says" ;;
     */containers/\\*.log) echo "the API server says" ;;
@@ -46,6 +49,8 @@ KIND = """\
 #!/bin/sh
 echo "$@" >{state}/kind
 echo "$KIND_EXPERIMENTAL_PROVIDER $XDG_RUNTIME_DIR $(command -v podman)" >{state}/environment
+podman run probe
+echo "$KIND_EXPERIMENTAL_PODMAN_NETWORK" >{state}/network
 for word; do case $word in
     --config=*) cp -p "${{word#--config=}}" {state}/configuration ;;
     --kubeconfig=*) kubeconfig=${{word#--kubeconfig=}} ;;
@@ -55,6 +60,7 @@ say() {{ echo " • $1  ..." >&2; }}
 say "Preparing nodes"
 {then}
 say "Starting control-plane"
+say "Installing CNI"
 umask 077
 cp {state}/kubeconfig "$kubeconfig"
 """
@@ -92,11 +98,14 @@ class Site:
         (self.fakes / name).chmod(0o755)
 
     def boot(self, **settled: Any) -> cluster.Cluster:  # noqa: ANN401
-        spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None}
+        mooring = replace(self.mooring(), kubernetes=replace(self.settled, **settled))
+        return cluster.boot(mooring, self.tree, self.said.append)
+
+    def mooring(self, require: str = "all") -> Mooring:
+        spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None, "require": require}
         fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n1", "uplink": "pasta", "spec": spec}
         mooring = Mooring.from_dict({**fields, "podman": str(self.fakes / "podman")}, self.places)
-        mooring = replace(mooring, kubernetes=replace(self.settled, **settled), hardware=self.hardware)
-        return cluster.boot(mooring, self.tree, self.said.append)
+        return replace(mooring, kubernetes=self.settled, hardware=self.hardware)
 
     def noted(self, name: str) -> str:
         return (self.state / name).read_text()
@@ -124,6 +133,7 @@ class TestStart:
             "starting kind",
             "creating the node container",
             "starting the control plane",
+            "installing the pod network",
             "waiting until the cluster is ready",
         ]
 
@@ -172,6 +182,77 @@ def test_the_node_has_the_devices_that_the_job_may_open(site: Site) -> None:
     site.boot()
     (node,) = json.loads(site.noted("configuration"))["nodes"]
     assert [mount["hostPath"] for mount in node["extraMounts"]][1:] == ["/dev/null", "/opt/lib"]
+
+
+def ready(name: str, by: str) -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "True"}]
+    return {"metadata": {"name": name, "labels": {"moorage/node": by}}, "status": {"conditions": conditions}}
+
+
+class TestSeveralNodes:
+    SEGMENT = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:01", ("n1", "n2", "n3"))
+
+    @pytest.fixture(autouse=True)
+    def _admin(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cluster, "ADMIN", f"{site.state}/kubeconfig")
+
+    def boot(self, site: Site, others: Others, require: str = "all") -> cluster.Cluster:
+        mooring = replace(site.mooring(require), nodes=3, fabric=self.SEGMENT)
+        return cluster.boot(mooring, site.tree, site.said.append, others)
+
+    def nodes(self, site: Site, *names: str) -> None:
+        site.api.answers["/api/v1/nodes"] = {"items": [ready(f"host-{name}", name) for name in names]}
+
+    def test_the_others_are_invited_once_and_waited_for(self, site: Site) -> None:
+        invited: list[Invitation] = []
+
+        def invite(invitation: Invitation) -> None:
+            invited.append(invitation)
+            assert site.said[-1] == "installing the pod network"
+
+        self.nodes(site, "n1", "n2", "n3")
+        self.boot(site, Others(("n2", "n3"), invite))
+        (invitation,) = invited
+        assert invitation.server == "https://10.89.0.2:6443"
+        assert invitation.authority == site.api.authority.path("authority.crt").read_text()
+        assert site.said[-1] == "waiting until all nodes are ready"
+        assert invitation.token not in "".join(site.said)
+
+    def test_the_node_is_in_the_jobs_network_by_its_own_addresses(self, site: Site) -> None:
+        self.nodes(site, "n1", "n2", "n3")
+        self.boot(site, Others(("n2", "n3")))
+        assert site.noted("network") == "moorage\n"
+        assert "run --ip=10.89.0.2 --mac-address=0a:00:00:11:00:01 probe\n" in site.noted("podman")
+        configuration = json.loads(site.noted("configuration"))
+        assert configuration["nodes"][0]["labels"]["moorage/node"] == "n1"
+
+    def test_alone_it_is_in_kinds_own(self, site: Site) -> None:
+        site.boot()
+        assert site.noted("network") == "\n"
+        assert "run probe\n" in site.noted("podman")
+
+    @pytest.mark.parametrize(
+        ("require", "gone", "line"),
+        [("all", set(), "n3 has not joined"), ("all", {"n3"}, ""), ("any", set(), ""), ("any", {"n3"}, "")],
+    )
+    def test_one_that_does_not_come(
+        self, site: Site, monkeypatch: pytest.MonkeyPatch, require: str, gone: set[str], line: str
+    ) -> None:
+        monkeypatch.setattr(phases, "GATHERING", Phase("waiting until all nodes are ready", 0.5))
+        self.nodes(site, "n1", "n2")
+        others = Others(("n2", "n3"), gone=gone)
+        if line:
+            with pytest.raises(Failed, match=line):
+                self.boot(site, others, require)
+        else:
+            self.boot(site, others, require)
+            assert others.gone == {"n3"}
+
+    def test_without_the_first_nothing_goes_on(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(phases, "GATHERING", Phase("waiting until all nodes are ready", 0.5))
+        site.api.answers["/api/v1/nodes"] = {"items": []}
+        with pytest.raises(Failed, match="there is no node yet"):
+            self.boot(site, Others(("n2", "n3")), "any")
 
 
 class TestImage:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import agent, course, job, keeper, phases
+from moorage import agent, course, job, keeper, member, phases
 from moorage.course import Course, Step, hear, named, note, read
 from moorage.errors import MoorageError
 from moorage.job import Job
@@ -131,6 +131,7 @@ def test_every_phase_has_a_name() -> None:
     assert len(told) > 8
     names = {named(one.text) for one in told}
     assert course.OTHER not in names
+    assert named(member.INVITED) == "invitation"
     for module, name in ((agent, "cgroup"), (keeper, "podman")):
         assert f'"{course.PHASES[name]}"' in Path(str(module.__file__)).read_text()
         names.add(name)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.channel import Mouth
+from moorage.channel import Ear, Mouth
 from moorage.crew import Crew
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
@@ -18,6 +18,7 @@ from moorage.watch import Watch
 from support.processes import ended
 
 LIMIT = 10.0
+READY: dict[str, object] = {"node": "n1", "event": "ready"}
 
 
 class Told(list[tuple[str, str]]):
@@ -159,3 +160,64 @@ class TestCrew:
         start(crew, "exit 0")
         crew.dismiss(LIMIT)
         assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def failed(node: str) -> dict[str, object]:
+    return {"node": node, "event": "failed", "cause": "no cgroup"}
+
+
+@pytest.mark.commands("sh")
+class TestSeveralNodes:
+    @pytest.fixture
+    def crew(self, told: Told) -> Iterator[Crew]:
+        with Watch() as watch:
+            crew = Crew(3, watch, told, "n1", "any")
+            yield crew
+            crew.close()
+
+    @pytest.mark.parametrize(
+        ("require", "first", "others", "failure"),
+        [
+            ("all", "ready", "failed", "n2: no cgroup"),
+            ("any", "ready", "failed", ""),
+            ("any", "failed", "ready", "n1: no cgroup"),
+        ],
+    )
+    def test_who_is_required(self, crew: Crew, require: str, first: str, others: str, failure: str) -> None:
+        crew.require = require
+        said = {"ready": lambda node: {"node": node, "event": "ready"}, "failed": failed}
+        start(crew, saying(said[first]("n1"), said[others]("n2"), said[others]("n3")) + "cat")
+        settled = crew.words
+        assert crew.watch.until(lambda: len(settled.ready | settled.failures.keys()) == 3, Deadline(LIMIT))
+        assert crew.failure == failure
+        assert crew.ready is not bool(failure)
+
+    def test_the_first_of_a_cluster_has_waited_for_the_others(self, crew: Crew) -> None:
+        cluster: dict[str, object] = {"node": "n1", "event": "cluster", "name": "c", "server": "s"}
+        start(crew, saying({"node": "n2", "event": "ready"}, cluster) + "read _; " + saying(READY) + "cat")
+        assert crew.watch.until(lambda: bool(crew.words.cluster), Deadline(LIMIT))
+        assert not crew.ready
+        crew.command("next")
+        assert crew.watch.until(lambda: crew.ready, Deadline(LIMIT))
+
+    def test_each_loss_is_told_once(self, crew: Crew) -> None:
+        start(crew, saying(failed("n2")) + "read _; read _; " + saying(failed("n3")) + "cat")
+        assert crew.watch.until(lambda: bool(crew.words.failures), Deadline(LIMIT))
+        assert crew.losses() == ["n2: no cgroup"]
+        crew.command("next")
+        assert crew.watch.until(lambda: len(crew.words.failures) == 2, Deadline(LIMIT))
+        assert crew.losses() == ["n3: no cgroup"]
+        assert crew.losses() == []
+
+    def test_an_invitation_goes_to_all(self, crew: Crew, tmp_path: Path) -> None:
+        invitation = {"server": "https://10.89.0.2:6443", "key": "k" * 5000}
+        start(crew, saying({"node": "n1", "event": "join", **invitation}) + f"head -n 13 >{tmp_path}/heard")
+        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
+        assert list(Ear().hear((tmp_path / "heard").read_bytes())) == [{"command": "join", **invitation}]
+        # There are keys in it.
+        assert not [line for line in crew.noise if "kkk" in line]
+
+    def test_who_will_not_come_is_told_to_all(self, crew: Crew, tmp_path: Path) -> None:
+        start(crew, saying(failed("n2")) + f"head -n 1 >{tmp_path}/heard")
+        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
+        assert list(Ear().hear((tmp_path / "heard").read_bytes())) == [{"command": "without", "node": "n2"}]

@@ -1,34 +1,48 @@
-"""moorage load: an image out of an archive, for the pods of this job's cluster."""
+"""moorage load: an image out of an archive, for the pods of this job's cluster, on all of its nodes."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from moorage import kind, kubeconfig, podman
+from moorage import kind, kubeconfig, podman, step
 from moorage.errors import UserError
 from moorage.mooring import Mooring
 
 # As kind does it. Unpacked is it when the first container needs it, by whichever way the node has for that.
 IMPORT: Final = ("ctr", "--namespace=k8s.io", "images", "import", "--all-platforms", "--digests", "--no-unpack", "-")
+STREAM: Final = Path("-")
+HERE: Final = (sys.executable, "-I", "-m", "moorage", "load", "--here", str(STREAM))
 
 
 def main(words: Sequence[str]) -> NoReturn:
     parser = argparse.ArgumentParser(
         prog="moorage load", description="Bring the images of an archive (podman save) into this job's cluster."
     )
-    parser.add_argument("archive", metavar="ARCHIVE", type=Path)
-    archive: Path = parser.parse_args(words).archive
+    parser.add_argument("archive", metavar="ARCHIVE", type=Path, help="or - for what comes in")
+    parser.add_argument("--here", action="store_true", help="on this node of the cluster alone")
+    wanted = parser.parse_args(words)
     mooring = Mooring.of_this_job(os.environ)
     kubeconfig.there(mooring.places)
-    _read_from(archive)
+    if wanted.archive != STREAM:
+        _read_from(wanted.archive)
+    if mooring.nodes > 1 and not wanted.here:
+        _load_everywhere(mooring)
     # Podman ends as the import does, and so do we: nothing of ours is left to be done.
     program = mooring.places.programs / "podman"
-    argv = [str(program), "exec", "--interactive", kind.node(mooring.job), *IMPORT]
+    argv = [str(program), "exec", "--interactive", kind.node(mooring.job, mooring.place), *IMPORT]
     os.execve(program, argv, podman.script(os.environ, mooring.places))  # noqa: S606  # an argument list
+
+
+def _load_everywhere(mooring: Mooring) -> NoReturn:
+    """Of a step's standard input every task gets all: the archive need not be where other nodes can read it."""
+    srun = step.srun(mooring.srun, os.environ)
+    argv = step.argv(srun, mooring.job, mooring.nodes, HERE, mooring.hosts, tasks=1)
+    os.execve(srun, argv, step.environment(os.environ))  # noqa: S606  # an argument list
 
 
 def _read_from(archive: Path) -> None:

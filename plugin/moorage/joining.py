@@ -1,0 +1,94 @@
+"""What is told of a node that joins a cluster, to Podman and to kubeadm: everything in here is data made of data.
+
+The node is what kind (0.33) would make of it if it stood on the same host as the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from moorage import kind, network
+from moorage.kind import FILES, PATCHES, Plan
+from moorage.mooring import Segment
+
+# In the node's memory, where the token may lie for a moment.
+CONFIGURATION: Final = "run/moorage-join.json"
+DISCOVERY: Final = "run/moorage-discovery.json"
+CONTAINERD: Final = "etc/containerd/config.toml"
+KUBELET: Final = "kubeletconfiguration+merge.json"
+# What a way to the outside by a proxy must not be used for: kind's networks of services and pods.
+INSIDE: Final = ("10.96.0.0/16", "10.244.0.0/16", ".svc", ".svc.cluster", ".svc.cluster.local")
+MAPPER: Final = Path("/dev/mapper")
+
+_DIGEST: Final = re.compile(r":[^/:@]+(?=@sha256:)")
+
+
+def container(plan: Plan, segment: Segment, place: int, volume: str, environ: Mapping[str, str]) -> list[str]:
+    """Podman's words; `volume` is a new one."""
+    name, first = kind.node(plan.job, place), kind.node(plan.job)
+    mapper = [f"--volume={MAPPER}:{MAPPER}"] if MAPPER.is_dir() else []
+    return [
+        *("run", "--name", name, "--hostname", name, "--pull=never"),
+        *("--label", "io.x-k8s.kind.role=worker", "--label", f"io.x-k8s.kind.cluster={kind.name(plan.job)}"),
+        *("--privileged", "--tmpfs", "/tmp", "--tmpfs", "/run", "--volume", f"{volume}:/var:suid,exec,dev"),  # noqa: S108
+        *("--volume", "/lib/modules:/lib/modules:ro", "-e", "KIND_EXPERIMENTAL_CONTAINERD_SNAPSHOTTER"),
+        *("--detach", "--tty", "--net", network.NAME, *network.membership(segment, place)),
+        # No name server knows it here, and kube-proxy and pod networks are told of the API by it.
+        f"--add-host={first}:{network.address(segment, 0)}",
+        *("-e", "container=podman", "--cgroupns=private", "--device", "/dev/fuse", *mapper),
+        *(word for name, value in proxies(environ, segment, first).items() for word in ("-e", f"{name}={value}")),
+        *(f"--volume={_volume(mount)}" for mount in kind.mounts(plan)),
+        # With both, Podman knows an image by neither.
+        _DIGEST.sub("", plan.image),
+    ]
+
+
+def proxies(environ: Mapping[str, str], segment: Segment, first: str) -> dict[str, str]:
+    """The user's, in both ways of writing, for what is not inside; none if he has none."""
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+    found = {name: environ.get(name) or environ.get(name.lower()) or "" for name in names}
+    if not any(found.values()):
+        return {}
+    found["NO_PROXY"] = ",".join(filter(None, (found["NO_PROXY"], segment.subnet, first, *INSIDE)))
+    return {way: value for name, value in found.items() if value for way in (name, name.lower())}
+
+
+def files(plan: Plan) -> dict[str, dict[str, Any]]:
+    """Ours that the node reads, by their paths below FILES: of what all nodes share, what is this one's own."""
+    return {f"{PATCHES}/{KUBELET}": {"systemReserved": dict(plan.reserved)}}
+
+
+def configuration(plan: Plan, segment: Segment, place: int) -> dict[str, Any]:
+    provider = f"kind://podman/{kind.name(plan.job)}/{kind.node(plan.job, place)}"
+    labels = ",".join(f"{name}={value}" for name, value in plan.labels.items())
+    arguments = {"node-ip": network.address(segment, place), "provider-id": provider, "node-labels": labels}
+    return {
+        "apiVersion": "kubeadm.k8s.io/v1beta4",
+        "kind": "JoinConfiguration",
+        "nodeRegistration": {
+            "name": plan.name,
+            "criSocket": "unix:///run/containerd/containerd.sock",
+            "kubeletExtraArgs": kind.arguments(arguments),
+        },
+        # Strangers are told nothing of the cluster, so kubeadm cannot look for it by the token alone: it is told whom
+        # to believe, and finds the token beside that.
+        "discovery": {"file": {"kubeConfigPath": f"/{DISCOVERY}"}},
+        "patches": {"directory": f"{FILES}/{PATCHES}"},
+        "timeouts": kind.timeouts(plan.patience),
+        "skipPhases": ["preflight"],
+    }
+
+
+def containerd(text: str) -> str:
+    """Its configuration with ours, which kind adds on the first node."""
+    header, _, settings = kind.CONTAINERD.partition("\n")
+    if f"\n{header}\n" in f"\n{text}":
+        return text.replace(f"{header}\n", f"{header}\n{settings}", 1)
+    return f"{text.rstrip()}\n\n{kind.CONTAINERD}"
+
+
+def _volume(mount: Mapping[str, Any]) -> str:
+    return f"{mount['hostPath']}:{mount['containerPath']}{':ro' if mount['readOnly'] else ''}"

@@ -1,0 +1,217 @@
+"""The holder of a job's network, in a network namespace that stands for Podman's: real links and sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from moorage import holder
+from moorage.net.links import Links
+from moorage.network import BRIDGE
+from support.hosts import Host, bare_host
+from support.namespaces import inside
+
+LIMIT = 10.0
+PACKAGE = Path(holder.__file__).parents[1]
+PROGRAM = f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); from moorage.holder import main; main()"
+GATEWAY = {"address": "100.96.0.2/30", "router": "100.96.0.1", "mtu": 1500}
+
+
+class Holding:
+    """A holder in a job's network, and our end of what it hears; `root` is the node."""
+
+    def __init__(self, inner: Host, root: Host) -> None:
+        self.inner, self.root = inner, root
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.link.settimeout(LIMIT)
+        with theirs, inside(inner.namespace):
+            self.process = subprocess.Popen([sys.executable, "-Ic", PROGRAM], stdin=theirs.fileno())
+        packet, (self.namespace,), _, _ = socket.recv_fds(self.link, 4096, 1)
+        assert json.loads(packet) == {"namespace": True}
+
+    def say(self, message: dict[str, Any], *descriptors: int) -> None:
+        socket.send_fds(self.link, [json.dumps(message).encode()], descriptors)
+
+    def hear(self) -> dict[str, Any]:
+        return dict(json.loads(self.link.recv(4096)))
+
+    def plug(self, name: str) -> None:
+        """As the warden does it, by the descriptor alone."""
+        links = Links(self.root.ip)
+        links.remove([f"root-{name}"])
+        links.set_up(links.plug(f"root-{name}", 1450, self.namespace, name))
+
+    def make_bridge(self) -> int:
+        """As Podman does with the first container of a network."""
+        self.inner.ip.link("add", ifname=BRIDGE, kind="bridge")
+        self.inner.up(BRIDGE)
+        return self.inner.index(BRIDGE)
+
+    def below(self, name: str, bridge: int) -> bool:
+        def is_there() -> bool:
+            if name not in self.inner.links():
+                return False
+            (link,) = self.inner.ip.link("get", ifname=name)
+            return link.get_attr("IFLA_MASTER") == bridge and link["state"] == "up"
+
+        return soon(is_there)
+
+
+def soon(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + LIMIT
+    while not (found := condition()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return found
+
+
+@pytest.fixture
+def holding() -> Iterator[Holding]:
+    with bare_host() as inner, bare_host() as root:
+        held = Holding(inner, root)
+        yield held
+        held.link.close()
+        assert held.process.wait(LIMIT) == 0
+        os.close(held.namespace)
+
+
+def test_it_is_the_namespace_it_runs_in(holding: Holding) -> None:
+    assert os.fstat(holding.namespace).st_ino == os.fstat(holding.inner.namespace).st_ino
+
+
+class TestFabric:
+    def test_it_comes_below_the_bridge_whichever_is_there_first(self, holding: Holding) -> None:
+        bridge = holding.make_bridge()
+        holding.plug("fabric0")
+        assert holding.below("fabric0", bridge)
+        assert holding.hear() == {"up": "fabric"}
+
+    def test_a_bridge_that_comes_later(self, holding: Holding) -> None:
+        holding.plug("fabric0")
+        assert holding.below("fabric0", holding.make_bridge())
+
+    def test_a_bridge_that_is_made_anew(self, holding: Holding) -> None:
+        """With its last container Podman may remove it."""
+        holding.plug("fabric0")
+        assert holding.below("fabric0", holding.make_bridge())
+        holding.inner.ip.link("del", index=holding.inner.index(BRIDGE))
+        assert holding.below("fabric0", holding.make_bridge())
+
+    def test_an_end_that_is_plugged_again(self, holding: Holding) -> None:
+        bridge = holding.make_bridge()
+        for _ in range(3):
+            holding.plug("fabric0")
+            assert holding.below("fabric0", bridge)
+
+    def test_it_has_nothing_to_do_once_that_is_done(self, holding: Holding) -> None:
+        """What it does to a link it hears of, too."""
+        holding.plug("fabric0")
+        holding.below("fabric0", holding.make_bridge())
+        before = cpu_time(holding.process.pid)
+        time.sleep(0.5)
+        assert cpu_time(holding.process.pid) - before < 0.1
+
+
+class TestUplink:
+    def test_it_gets_its_address_and_becomes_the_way_out(self, holding: Holding) -> None:
+        holding.say({"gateway": GATEWAY})
+        for _ in range(2):
+            holding.plug("uplink0")
+            assert soon(lambda: ways_out(holding.inner) == ["100.96.0.1"])
+            (address,) = holding.inner.ip.get_addr(family=socket.AF_INET, index=holding.inner.index("uplink0"))
+            assert (address.get_attr("IFA_LOCAL"), address["prefixlen"]) == ("100.96.0.2", 30)
+        assert holding.hear() == {"up": "uplink"}
+
+    def test_without_a_gateway_it_is_left_alone(self, holding: Holding) -> None:
+        holding.plug("uplink0")
+        holding.plug("fabric0")
+        holding.below("fabric0", holding.make_bridge())
+        assert ways_out(holding.inner) == []
+
+
+class TestForward:
+    @pytest.fixture
+    def container(self) -> Iterator[Host]:
+        """Where the API can be reached, and nowhere else."""
+        with bare_host() as container:
+            yield container
+
+    @pytest.fixture
+    def server(self, container: Host) -> Iterator[socket.socket]:
+        with closing(container.tcp("127.0.0.1", 0, LIMIT)) as server:
+            server.listen()
+            yield server
+
+    @pytest.fixture
+    def port(self, holding: Holding, container: Host, server: socket.socket) -> int:
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            holding.say({"forward": list(server.getsockname())}, door.fileno(), container.namespace)
+            return int(door.getsockname()[1])
+
+    def test_both_ways_to_the_end(self, port: int, server: socket.socket) -> None:
+        with socket.create_connection(("127.0.0.1", port), LIMIT) as client, server.accept()[0] as inner:
+            client.sendall(b"x" * (1 << 20))
+            client.shutdown(socket.SHUT_WR)
+            assert len(everything(inner)) == 1 << 20
+            inner.sendall(b"y" * (1 << 20))
+            inner.close()
+            assert len(everything(client)) == 1 << 20
+
+    def test_many_at_once(self, port: int, server: socket.socket) -> None:
+        clients = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(20)]
+        inners = [server.accept()[0] for _ in clients]
+        for inner in inners:
+            inner.sendall(b"hello")
+            inner.close()
+        assert [everything(client) for client in clients] == [b"hello"] * 20
+        for client in clients:
+            client.close()
+
+    def test_one_too_many_is_turned_away(self, port: int, server: socket.socket) -> None:
+        """Every user of the node may come, and what he takes is the job's."""
+        server.listen(2 * holder.MOST_CONNECTIONS)
+        clients = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(holder.MOST_CONNECTIONS)]
+        inners = [server.accept()[0] for _ in clients]
+        with socket.create_connection(("127.0.0.1", port), LIMIT) as client:
+            assert everything(client) == b""
+        for one in (*clients, *inners):
+            one.close()
+
+    def test_who_does_not_answer_is_no_answer(self, port: int, server: socket.socket) -> None:
+        server.close()
+        with socket.create_connection(("127.0.0.1", port), LIMIT) as client:
+            assert everything(client) == b""
+
+    def test_nothing_else_listens(self, port: int) -> None:
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.2", port), LIMIT)
+
+
+def everything(connection: socket.socket) -> bytes:
+    """All there is to come, taken as it comes so that nobody has to wait for us."""
+    found = bytearray()
+    try:
+        while chunk := connection.recv(1 << 16):
+            found += chunk
+    except ConnectionResetError:
+        pass
+    return bytes(found)
+
+
+def ways_out(host: Host) -> list[str]:
+    routes = host.ip.get_routes(family=socket.AF_INET, table=254)
+    return [route.get_attr("RTA_GATEWAY") for route in routes if not route["dst_len"]]
+
+
+def cpu_time(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
