@@ -81,9 +81,8 @@ def kept(state: State) -> list[Kept]:
 
 def remove(job: int) -> None:
     """Whatever there is of any, of which nothing but the job's number has to be known."""
-    if left(job):
-        fabric.remove(job)
-        gateway.remove(job)
+    fabric.remove(job)
+    gateway.remove(job)
 
 
 def left(job: int) -> list[str]:

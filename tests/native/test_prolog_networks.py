@@ -13,13 +13,28 @@ import pytest
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage import checks, clearance, command, config, facts, mounts, networks, prolog, slurmconf, state, sweep, uplink
+from moorage import (
+    checks,
+    clearance,
+    command,
+    config,
+    facts,
+    mounts,
+    networks,
+    prolog,
+    rundir,
+    slurmconf,
+    state,
+    sweep,
+    uplink,
+)
 from moorage import job as jobs
 from moorage.checks import Surroundings
 from moorage.deadline import Deadline
 from moorage.job import Job
 from moorage.mooring import Mooring, Segment, WayOut
-from moorage.net import fabric
+from moorage.net import fabric, names
+from moorage.net.links import links
 from moorage.programs import Program
 from support.fakes import FakeCommand
 
@@ -308,6 +323,26 @@ def test_what_is_left_without_a_state_is_found_by_the_jobs_number(place: Path, n
     forget(place, "state")
     assert len(networks.left(17)) == 3
     clear()
+
+
+def test_so_are_rules_alone(place: Path) -> None:
+    assert run() == 0
+    for name in ("run", "state"):
+        forget(place, name)
+    with links() as here:
+        here.remove(names.links_of(17))
+    assert networks.left(17) == ["moorage-17"]
+    rundir.prepare()
+    rundir.refuse(JOB, "as of a job that was refused")
+    clear()
+
+
+def test_a_node_that_can_have_none_has_none_left(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a job that was refused there, for that very reason perhaps."""
+    monkeypatch.setattr("moorage.net.nft.names", refuse_to)
+    rundir.prepare()
+    rundir.refuse(JOB, "this kernel has no module nf_tables")
+    assert clearance.clear(17, Deadline(30)) == []
 
 
 def test_so_does_the_sweep(place: Path) -> None:
