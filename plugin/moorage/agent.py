@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from moorage import placeholder, step, wire
-from moorage.channel import Ear, Mouth, writer
+from moorage import bundle, course, placeholder, step, wire
+from moorage.channel import Ear, Message, Mouth, writer
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
-from moorage.keeper import keep
+from moorage.keeper import PIECE, keep
 from moorage.mooring import Mooring
 from moorage.watch import FROM_OUTSIDE, Signals, Watch, name
 
 USAGE_LIMIT: Final = 10.0
+# What is told for the administrator holds nobody up.
+TELLING: Final = 1.0
 DESCRIPTORS: Final = 4
 # The keeper has as long to take the tree down; then the warden does.
 LEEWAY: Final = 5.0
@@ -37,6 +39,7 @@ def agent(environ: Mapping[str, str]) -> int:
     """Obey the commands on standard input, and take everything down at its end; signals are only told of."""
     node = environ.get("SLURMD_NODENAME", "?")
     mouth = Mouth(writer(sys.stdout.fileno()), f"{node}.{os.getpid()}")
+    mooring = None
     try:
         mooring = Mooring.of_this_job(environ)
         keeper, link = forked(mooring)
@@ -44,8 +47,30 @@ def agent(environ: Mapping[str, str]) -> int:
             return Agent(mooring, node, mouth, keeper, link, watch, signals).serve()
     except Exception as error:
         cause = str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
+        if mooring:
+            hand_on_roots_words(mooring, node, mouth)
         mouth.say({"node": node, "event": "failed", "cause": cause})
+        if mooring:
+            tell_root(mooring, course.FAILED, cause)
         return 1
+
+
+def tell_root(mooring: Mooring, word: str, cause: str = "") -> bool:
+    """How far the start has come, for the administrator; False if nobody listens. The job goes on all the same."""
+    try:
+        wire.call(mooring.warden, "tell", TELLING, fields={"word": word, "cause": cause[: course.LONGEST_CAUSE]})
+    except wire.Refused:
+        return True
+    except MoorageError:
+        return False
+    return True
+
+
+def hand_on_roots_words(mooring: Mooring, node: str, mouth: Mouth) -> None:
+    """For the job's task, which may be on another node."""
+    text = bundle.roots_words(mooring.places.run)
+    for start in range(0, len(text), PIECE):
+        mouth.say({"node": node, "event": "log", "of": bundle.ROOTS, "text": text[start : start + PIECE]})
 
 
 def forked(mooring: Mooring) -> tuple[int, socket.socket]:
@@ -85,6 +110,8 @@ class Agent:
         self.told_to_end = False
         self._ready = False
         self._failed = False
+        self._root_listens = True
+        self._told_root = ""
         self._commands = Ear()
         self._events = Ear()
         # They come with what is said of them.
@@ -105,12 +132,15 @@ class Agent:
 
     def _delegate(self) -> None:
         self._say("phase", text="asking for a cgroup")
+        self._tell_root("cgroup")
         tree = wire.call(self.mooring.warden, "delegate", self.mooring.waits.agents)["tree"]
         self._tell_keeper({"tree": tree})
 
     def _end(self) -> None:
         """The keeper first, then what it all has used; when we are gone the warden removes the tree."""
         if self._ready:
+            if self.told_to_end:
+                self._tell_root(course.DOWN)
             self._tell_keeper({"command": "down"})
         elif not self.keeper_gone:
             # It may be waiting for Podman, and there is nothing to be gentle with yet.
@@ -145,9 +175,30 @@ class Agent:
                 case {"event": "plug", "what": str(what)}:
                     self._plug(what)
                 case dict():
-                    self._ready = self._ready or message.get("event") == "ready"
-                    self._failed = self._failed or message.get("event") == "failed"
-                    self.mouth.say({"node": self.node, **message})
+                    self._hand_on(message)
+
+    def _hand_on(self, message: Message) -> None:
+        self._ready = self._ready or message.get("event") == "ready"
+        self._failed = self._failed or message.get("event") == "failed"
+        if message.get("event") == "failed":
+            hand_on_roots_words(self.mooring, self.node, self.mouth)
+        self.mouth.say({"node": self.node, **message})
+        self._note(message)
+
+    def _note(self, message: Message) -> None:
+        match message:
+            case {"event": "phase", "text": str(text)}:
+                self._tell_root(course.named(text))
+            case {"event": "ready"}:
+                self._tell_root(course.READY)
+            case {"event": "failed", "cause": str(cause)}:
+                self._tell_root(course.FAILED, cause)
+
+    def _tell_root(self, word: str, cause: str = "") -> None:
+        """Each word once, and none any more after one that nobody took."""
+        if word != self._told_root and self._root_listens:
+            self._told_root = word
+            self._root_listens = tell_root(self.mooring, word, cause)
 
     def _plug(self, what: str) -> None:
         """Root listens to this process alone, and has its own look at the namespace."""
@@ -175,7 +226,9 @@ class Agent:
 
     def _fail(self, cause: str) -> None:
         self._failed = True
+        hand_on_roots_words(self.mooring, self.node, self.mouth)
         self._say("failed", cause=cause)
+        self._tell_root(course.FAILED, cause)
 
     def _say(self, event: str, **fields: object) -> None:
         self.mouth.say({"node": self.node, "event": event, **fields})

@@ -8,9 +8,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from moorage.job import LOG
+
 MOST: Final = 1 << 20
 MOST_NAMES: Final = 100
 HIDDEN: Final = "(removed)"
+ROOTS: Final = "root's parts"
+LAST_WORDS: Final = 16384
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _SECRETS: Final = (
@@ -33,6 +37,14 @@ _SECRETS: Final = (
         r"(?P<value>\"[^\"]*\"|'[^']*'|[^\s,;}]+)"
     ),
 )
+
+
+def roots_words(run: Path) -> str:
+    """What root has said of the job on this node: its user may not read the journal."""
+    try:
+        return end((run / LOG).read_text(errors="replace"), LAST_WORDS)
+    except OSError:
+        return ""
 
 
 def write(directories: Iterable[Path], name: str, parts: Mapping[str, str]) -> Path | None:

@@ -7,21 +7,23 @@ end is named, with whose it is: only what root made, and no user holds, is held 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from moorage import cgroup, delegation, journal, lock, mounts, scratch, state, systemd, trash
+from moorage import cgroup, course, delegation, journal, lock, mounts, record, scratch, state, systemd, trash
 from moorage.beneath import opened
 from moorage.command import run
+from moorage.course import Course
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, no_room
 from moorage.job import run_directory, state_file
 from moorage.lock import Lock
 from moorage.net import names
 from moorage.process import Process, name, read, running
+from moorage.record import Ending
 from moorage.removal import remove
 from moorage.state import State
 
@@ -48,8 +50,8 @@ class Leftover:
         return f"{self.what} {self.name} is left: {self.cause}"
 
 
-def clear(job: int, deadline: Deadline) -> list[Leftover]:
-    """End and remove all that this job has on this node; what is left of it."""
+def clear(job: int, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
+    """End and remove all that this job has on this node; what is left of it. With an ending, it is put on record."""
     places = (lock.lock_file(job), state_file(job), run_directory(job))
     if not any(place.exists() for place in places) and not names.links_of(job):
         return []
@@ -63,22 +65,37 @@ def clear(job: int, deadline: Deadline) -> list[Leftover]:
     except (lock.Busy, OSError) as error:
         return [Leftover("lock", str(lock.lock_file(job)), str(error), ours=not no_room(error))]
     try:
-        return clear_held(job, held, deadline)
+        return clear_held(job, held, deadline, ending)
     finally:
         held.release()
 
 
-def clear_held(job: int, held: Lock, deadline: Deadline) -> list[Leftover]:
+def clear_held(job: int, held: Lock, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
     """The same where the job's lock is held, and therefore no warden lives."""
     try:
         known = state.load(job)
     except MoorageError as error:
         return [*_Clearance(job, None, deadline).result(), Leftover("state", str(state_file(job)), str(error))]
-    left = _Clearance(job, known, deadline).result()
+    way = course.read(job)
+    clearance = _Clearance(job, known, deadline)
+    left = clearance.result()
+    if ending and clearance.known:
+        _put_on_record(clearance.known, way, left, ending)
     if not left:
         state.forget(job)
         held.remove()
     return left
+
+
+def _put_on_record(known: State, way: Course, left: Sequence[Leftover], ending: Ending) -> None:
+    """Once: whoever comes back to what is left does not write another one."""
+    if known.recorded:
+        return
+    about = known.about
+    days, metrics = (about.days, about.metrics) if about else (record.DAYS, None)
+    record.put(lambda: record.ended(known, way, left, ending), days, metrics)
+    if left:
+        known.noted(recorded=True)
 
 
 class _Clearance:
@@ -130,9 +147,12 @@ class _Clearance:
         # The rest of the time is for the rest.
         patience = self.deadline.within(min(known.limits.kill_wait, self.deadline.left / 2))
         self._attempt(top, lambda: _wake(leaf.path / delegation.TREE))
-        self._attempt(top, lambda: delegation.ended(known, patience))
+        self._attempt(top, lambda: self._end_tree(known, patience))
         # Slurm removes each of its directories only once, and by then ours was still in there.
         self._attempt(top, lambda: cgroup.remove(top))
+
+    def _end_tree(self, known: State, patience: Deadline) -> None:
+        self.known = delegation.ended(known, patience)
 
     def _remove_networks(self) -> None:
         """By the job's number alone."""

@@ -148,6 +148,20 @@ class Kubernetes:
 
 
 @dataclass(frozen=True)
+class Records:
+    """What is kept of jobs that are over."""
+
+    days: int = field(default=30, metadata=read(count(0, 3660)))
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What the node tells Prometheus, where node_exporter's textfile collector looks for it."""
+
+    directory: Path | None = field(default=None, metadata=read(absolute_path()))
+
+
+@dataclass(frozen=True)
 class Slurm:
     """Where this node's Slurm is."""
 
@@ -177,6 +191,8 @@ class Config:
     fabric: Fabric = field(default_factory=Fabric)
     reserve: Reserve = field(default_factory=Reserve)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
+    records: Records = field(default_factory=Records)
+    metrics: Metrics = field(default_factory=Metrics)
     slurm: Slurm = field(default_factory=Slurm)
     wait: Wait = field(default_factory=Wait)
     pids_max: int = field(default=16384, metadata=read(count(256, 1 << 22)))

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from moorage import journal, state
+from moorage import journal, record, state
 from moorage.clearance import PHASE, Leftover, clear
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, reported
 from moorage.job import job_number
+from moorage.record import Ending
+from moorage.state import State
 from moorage.sweep import sweep
 
 # For a job without a state, which would say.
@@ -22,13 +24,16 @@ OTHERS: Final = 5.0
 def main() -> NoReturn:
     with reported("moorage-epilog"):
         job = job_number(os.environ)
-        deadline = Deadline(_limit(job))
-        left = clear(job, deadline)
+        known = _known(job)
+        deadline = Deadline(known.limits.epilog if known else LIMIT)
+        left = clear(job, deadline, Ending.of_hook(os.environ))
         for one in left:
             _report(job, one)
         if not left:
             journal.log("nothing is left", phase=PHASE, job=job)
         _sweep_others(job, deadline.within(OTHERS))
+        if known and known.about:
+            record.publish(known.about.metrics)
         sys.exit(exit_code(left))
 
 
@@ -50,16 +55,16 @@ def _sweep_others(job: int, deadline: Deadline) -> None:
         journal.log(f"other jobs were not swept: {error!r}", phase=PHASE, job=job, priority=journal.ERROR)
 
 
-def _limit(job: int) -> float:
+def _known(job: int) -> State | None:
     try:
-        known = state.load(job)
+        return state.load(job)
     except MoorageError:
-        return LIMIT
-    return known.limits.epilog if known else LIMIT
+        return None
 
 
 def _report(job: int, left: Leftover) -> None:
-    journal.log(str(left), phase=PHASE, job=job, priority=journal.ERROR if left.ours else journal.WARNING)
+    grave = journal.ERROR if left.ours else journal.WARNING
+    journal.log(str(left), phase=PHASE, job=job, priority=grave, leftover=left.what)
     print(f"moorage-epilog: job {job}: {left}", file=sys.stderr)
 
 

@@ -15,6 +15,8 @@ from moorage.errors import MoorageError
 from moorage.phases import EVIDENCE
 
 LINES: Final = "300"
+# Of each container of the cluster's own.
+EACH: Final = "40"
 MOST: Final = 32 << 10
 JOURNAL: Final = ("journalctl", "--no-pager", "--output=short-iso-precise", f"--lines={LINES}")
 
@@ -24,6 +26,7 @@ def collect(node: Container, logs: Mapping[str, Path]) -> dict[str, str]:
     deadline = Deadline(EVIDENCE)
     asked: dict[str, tuple[str, ...]] = {
         "node container": ("logs", f"--tail={LINES}", node.name),
+        "pods": ("exec", node.name, "sh", "-c", f"tail -n {EACH} /var/log/containers/*.log"),
         "containers": ("exec", node.name, "crictl", "ps", "--all"),
         "containerd": ("exec", node.name, *JOURNAL, "--unit=containerd"),
         "kubelet": ("exec", node.name, *JOURNAL, "--unit=kubelet"),

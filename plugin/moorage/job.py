@@ -12,6 +12,7 @@ from moorage.errors import MoorageError
 
 RUN: Final = Path("/run/moorage")
 STATE: Final = Path("/var/lib/moorage/jobs")
+LOG: Final = "log"
 
 # -1 and -2 stand for "none" among Slurm's job ids as among user and group ids.
 LARGEST_ID: Final = (1 << 32) - 3
@@ -83,6 +84,11 @@ class Job:
     def description(self) -> Path:
         """What the job may know of itself."""
         return self.run / "job.json"
+
+    @property
+    def log(self) -> Path:
+        """What root has said of it, for its user."""
+        return self.run / LOG
 
     @property
     def state(self) -> Path:

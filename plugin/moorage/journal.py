@@ -9,6 +9,7 @@ import os
 import socket
 import struct
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,10 @@ NOTICE: Final = 5
 INFO: Final = 6
 
 IDENTIFIER: Final = "moorage"
+MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
 LONGEST: Final = 2048
+# What a job's own log takes.
+MOST_OF_A_JOB: Final = 256 << 10
 
 # The journal's own protocol is a datagram of NAME=VALUE lines. Ten lines here spare each hook the import of a library
 # (systemd-python 235 brings logging and uuid along), which takes about half as long as all its other imports.
@@ -34,11 +38,14 @@ def log(message: str, *, phase: str, job: Job | int | None = None, priority: int
     owner = {"UID": job.uid} if isinstance(job, Job) else {}
     number = job.id if isinstance(job, Job) else job
     about = {"JOB_ID": number, **owner} if number is not None else {}
-    entry = {"MESSAGE": _line(message), "PRIORITY": priority, "PHASE": phase, **about}
+    entry = {"MESSAGE": line(message), "PRIORITY": priority, "PHASE": phase, **about}
     entry |= {name.upper(): value for name, value in fields.items()}
     with suppress(OSError):
         if not _to_journal({"SYSLOG_IDENTIFIER": IDENTIFIER, **entry}):
             print(_plain(entry), file=sys.stderr, flush=True)
+    if isinstance(job, Job):
+        with suppress(OSError):
+            _to_job(job, f"{time.strftime(MOMENT, time.gmtime())} {phase}: {entry['MESSAGE']}\n")
 
 
 def _to_journal(entry: dict[str, object]) -> bool:
@@ -49,6 +56,16 @@ def _to_journal(entry: dict[str, object]) -> bool:
         except OSError:
             return False
     return True
+
+
+def _to_job(job: Job, text: str) -> None:
+    """For its user, who may not read the journal; where the Prolog has made a file for that, which is root's."""
+    descriptor = os.open(job.log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(descriptor).st_size < MOST_OF_A_JOB:
+            os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
 
 
 def encoded(entry: dict[str, object]) -> bytes:
@@ -65,7 +82,7 @@ def _plain(entry: dict[str, object]) -> str:
     return f"{IDENTIFIER}:{job} {entry['PHASE']}: {entry['MESSAGE']}"
 
 
-def _line(message: str) -> str:
+def line(message: str) -> str:
     """One line, however many a user's words had, and without what a terminal would obey."""
     words = " ".join(message.split())[:LONGEST]
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)

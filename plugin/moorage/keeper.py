@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 LOG: Final = "keeper.log"
 BACKLOG: Final = 64
-LAST_WORDS: Final = 16384
 # A message of that length fits into the channel however it is written there.
 PIECE: Final = 8192
 STOPPING: Final = 3.0
@@ -155,7 +154,7 @@ class Keeper:
     def fail(self, error: Exception) -> None:
         logs = dict(getattr(error, "logs", {}))
         with suppress(OSError):
-            logs["Podman"] = bundle.end(self.log.read_text(errors="replace"), LAST_WORDS)
+            logs["Podman"] = bundle.end(self.log.read_text(errors="replace"), bundle.LAST_WORDS)
         for of, text in logs.items():
             for start in range(0, len(text), PIECE):
                 self._mouth.say({"event": "log", "of": of, "text": text[start : start + PIECE]})

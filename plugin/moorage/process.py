@@ -37,6 +37,11 @@ class Process:
         return asdict(self)
 
     @property
+    def began(self) -> float:
+        """In seconds since boot."""
+        return self.start / os.sysconf("SC_CLK_TCK")
+
+    @property
     def alive(self) -> bool:
         try:
             return Process.of(self.pid) == self

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from moorage import (
     checks,
+    course,
     features,
     files,
     fleet,
@@ -21,6 +24,7 @@ from moorage import (
     podman,
     policy,
     programs,
+    record,
     rundir,
     scratch,
     slurmconf,
@@ -44,8 +48,10 @@ from moorage.mooring import Segment, WayOut
 from moorage.net import names
 from moorage.node import Node
 from moorage.option import HOOK
+from moorage.process import Process
+from moorage.record import Ending
 from moorage.spec import Spec, parse
-from moorage.state import Limits, State
+from moorage.state import About, Limits, State
 
 if TYPE_CHECKING:
     from moorage.net.fabric import Fabric
@@ -77,6 +83,7 @@ class Known:
     config: Config = field(default_factory=Config)
     shim: bool = False
     job: Job | None = None
+    spec: Spec | None = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,7 @@ def prolog(environ: Mapping[str, str]) -> int:
     else:
         return GOES_ON
     _leave_word(known.job, found)
+    _put_on_record(known, found[0])
     return exit_code(found, known)
 
 
@@ -192,7 +200,7 @@ def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
     _demand(checks.shim_checks(around))
     known.shim = True
     job = known.job = Job.from_hook(environ)
-    spec = _spec(environ)
+    spec = known.spec = _spec(environ)
     if not spec.enabled:
         return
     with _blamed("nodes", "user"):
@@ -216,9 +224,11 @@ def _carry_out(plan: Plan) -> None:
     what = f"prepared with {plan.config.scratch.kind} scratch and {plan.uplink.driver} ({plan.uplink.reason})"
     if plan.fabric:
         what += f", and {len(plan.fleet.nodes)} nodes over {plan.fabric.interface}"
-    journal.log(what, phase=PHASE, job=plan.job, uplink=plan.uplink.driver, features=" ".join(plan.outfit.names))
+    seconds, given = round(course.now() - Process.current().began, 3), " ".join(plan.outfit.names)
+    journal.log(what, phase=PHASE, job=plan.job, uplink=plan.uplink.driver, features=given, seconds=seconds)
     for one in plan.outfit.left_out:
         journal.log(f"feature {one}", phase=PHASE, job=plan.job)
+    record.publish(plan.config.metrics.directory)
 
 
 def unforeseen(error: Exception) -> Finding:
@@ -321,7 +331,7 @@ def _undone_on_failure(job: Job, config: Config) -> Iterator[None]:
     The state, which alone knows what is left, must not be written over.
     """
     if job.run.exists() or job.state.exists() or names.links_of(job.id):
-        _demand(_cleared(job, config))
+        _demand(_cleared(job, config, Ending("prolog")))
     try:
         yield
     except BaseException:
@@ -329,12 +339,12 @@ def _undone_on_failure(job: Job, config: Config) -> Iterator[None]:
         raise
 
 
-def _cleared(job: Job, config: Config) -> list[Finding]:
-    """What cannot be removed of the job."""
+def _cleared(job: Job, config: Config, ending: Ending | None = None) -> list[Finding]:
+    """What cannot be removed of the job; what was a life of its own is put on record."""
     # Only here: most jobs need it in their Epilog alone.
     from moorage.clearance import clear
 
-    left = clear(job.id, Deadline(config.epilog_limit))
+    left = clear(job.id, Deadline(config.epilog_limit), ending)
     for leftover in left:
         journal.log(f"left behind: {leftover}", phase=PHASE, job=job, priority=journal.WARNING)
     remedy = "submit the job anew, or tell the administrator of this node"
@@ -348,12 +358,14 @@ def _make(plan: Plan) -> None:
     job, config = plan.job, plan.config
     with lock.locked(job.id, config.wait.lock) as held:
         room = scratch.plan(job, config.scratch)
-        state = State.begin(job, Limits.of(config), room, plan.fabric, plan.gateway)
+        state = State.begin(job, Limits.of(config), room, plan.fabric, plan.gateway, _about(plan))
         state.save()
         if state.networked:
             _make_networks(state, config)
         rundir.prepare()
         rundir.make(job, config.run)
+        files.create(job.log, "")
+        course.note(job, course.PROLOG, at=Process.current().began)
         scratch.make(job, config.scratch)
         tools = replace(plan.tools, images=_show_images(plan))
         for name, (text, mode) in podman.files(job, tools).items():
@@ -362,6 +374,16 @@ def _make(plan: Plan) -> None:
         # The warden takes it; until then the state names this process as the job's owner.
         held.release()
         run(["systemctl", "start", systemd.warden_unit(job.id)], limit=config.wait.warden)
+        course.note(job, course.LAUNCH)
+
+
+def _about(plan: Plan) -> About:
+    """For the record of the job, which is written when there may be no other configuration, or none."""
+    site = plan.config
+    more = {"image": plan.image, "features": list(plan.outfit.names)}
+    directory = site.metrics.directory
+    described = record.described(plan.description, **more)
+    return About(time.time(), described, site.records.days, str(directory) if directory else None)
 
 
 def _make_networks(state: State, config: Config) -> None:
@@ -389,6 +411,13 @@ def _show_images(plan: Plan) -> Path | None:
     point = view.make(plan.job, store, way, view.owners(plan.job, plan.granted))
     journal.log(f"shows the node's images by {way.kind} ({way.reason})", phase=PHASE, job=plan.job)
     return point
+
+
+def _put_on_record(known: Known, found: Finding) -> None:
+    site = known.config
+    refusal = partial(record.refused, known.job, known.spec, found, time.time())
+    record.put(refusal, site.records.days, site.metrics.directory)
+    record.publish(site.metrics.directory)
 
 
 def _leave_word(job: Job | None, findings: list[Finding]) -> None:

@@ -112,8 +112,10 @@ class Runner:
             raise Interrupted(self._deadly[0])
         if self.crew.failure:
             raise MoorageError(self.crew.failure)
-        for loss in self.crew.losses():
-            self.progress.say(f"not there: {loss}; the rest goes on, as required")
+        losses = self.crew.losses()
+        kept = self._kept("; ".join(losses)) if losses else ""
+        for loss in losses:
+            self.progress.say(f"not there: {loss}; the rest goes on, as required{kept}")
         self.start_up = self.progress.elapsed
         self.progress.say(f"ready after {duration(self.start_up)}")
 
@@ -159,8 +161,9 @@ class Runner:
             self._lost = True
             losses = losses or [self.crew.failure]
             self._end_step()
+        kept = self._kept("; ".join(losses)) if losses else ""
         for loss in losses:
-            self.progress.say(f"lost: {loss}; the script goes on without it")
+            self.progress.say(f"lost: {loss}; the script goes on without it{kept}")
 
     def _end_step(self) -> None:
         """Agents that nobody hears any more do not hear of the end of the job either (24.11)."""
@@ -206,14 +209,18 @@ class Runner:
                 self.progress.say(text)
 
     def _report(self, cause: str) -> None:
-        """The cause in the job's output, and all that may help to understand it in a file."""
+        self.progress.say(f"{cause}{self._kept(cause)}")
+
+    def _kept(self, cause: str) -> str:
+        """Where all is that may help to understand it: in a file, whose place is to be said with the cause."""
         submitted = Path(self.environ.get("SLURM_SUBMIT_DIR", "."))
         parts = {
             "cause": cause,
             "phases": "\n".join(self.progress.lines),
             "this job": repr(self.mooring),
             "srun and the tasks": "\n".join(self.crew.noise),
+            f"{bundle.ROOTS} on {self.mooring.node}": bundle.roots_words(self.mooring.places.run),
             **self.crew.words.logs,
         }
         kept = bundle.write([submitted, Path.home()], f"moorage-{self.mooring.job}", parts)
-        self.progress.say(f"{cause} (more in {kept})" if kept else cause)
+        return f" (more in {kept})" if kept else ""

@@ -70,6 +70,16 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class About:
+    """What the Prolog knew of the job, for its record, and where the site wants that: for how long, counted where."""
+
+    begun: float
+    described: dict[str, Any]
+    days: int
+    metrics: str | None
+
+
+@dataclass(frozen=True)
 class State:
     job: Job
     boot: str
@@ -86,6 +96,9 @@ class State:
     # What the job has of these on this node; once named here, links and rules of theirs may exist.
     fabric: Fabric | None = None
     gateway: Gateway | None = None
+    about: About | None = None
+    # Whether its record was written; what is left of it then goes without another one.
+    recorded: bool = False
 
     @classmethod
     def begin(
@@ -95,8 +108,9 @@ class State:
         scratch: Scratch | None = None,
         fabric: Fabric | None = None,
         gateway: Gateway | None = None,
+        about: About | None = None,
     ) -> Self:
-        return cls(job, boot_id(), Process.current(), limits, scratch, fabric=fabric, gateway=gateway)
+        return cls(job, boot_id(), Process.current(), limits, scratch, fabric=fabric, gateway=gateway, about=about)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
@@ -113,6 +127,9 @@ class State:
             usage=_maybe(fields["usage"], lambda usage: Usage(**usage)),
             fabric=_maybe(fields.get("fabric"), _fabric),
             gateway=_maybe(fields.get("gateway"), _gateway),
+            # Jobs of an earlier release end with this one's Epilog.
+            about=_maybe(fields.get("about"), lambda about: About(**about)),
+            recorded=fields.get("recorded", False),
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moorage import journal, lock, state
+from moorage import journal, lock, record, state
 from moorage.clearance import Leftover, clear_held
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UserError
 from moorage.lock import Lock
 from moorage.net import names
+from moorage.record import Ending
 from moorage.state import State
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def _looked_at(job: int, held: Lock, deadline: Deadline, act: bool) -> Found:
     why = _why(known)
     if not act:
         return Found(job, f"would be removed: {why}", why=why)
-    left = tuple(clear_held(job, held, deadline))
+    left = tuple(clear_held(job, held, deadline, Ending("sweep")))
     return Found(job, f"was removed as far as it could be: {why}" if left else f"was removed: {why}", True, left, why)
 
 
@@ -89,6 +90,11 @@ def main(words: Sequence[str]) -> int:
         if found.touched:
             journal.log(str(found), phase="sweep", job=found.job)
         code |= any(left.ours for left in found.left)
+    if arguments.now:
+        # The Epilog sweeps, too, and knows without the configuration where the site wants that.
+        from moorage import config
+
+        record.publish(config.examine()[0].metrics.directory)
     return code
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import selectors
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from moorage import delegation, journal, lock, systemd, wire
+from moorage import course, delegation, journal, lock, systemd, wire
 from moorage.caller import Caller, identify
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, reported, told
@@ -89,6 +89,8 @@ class Warden:
                     self._delegate(connection)
                 case "plug":
                     self._plug(connection, request.what)
+                case "tell":
+                    self._hear(connection, request.told)
         except Exception as error:
             self._refuse(connection, request.verb, told(error))
 
@@ -158,6 +160,16 @@ class Warden:
         if self.state.tree is None:
             raise MoorageError("nothing has been delegated in this job yet")
         return Usage.of(self.state.tree)
+
+    def _hear(self, connection: Connection, words: Mapping[str, str]) -> None:
+        """How far the start has come: for the journal and the job's record, and for nothing else."""
+        identify(connection.peer, self.state.job)
+        if step := course.hear(self.state.job, words):
+            seconds = course.read(self.state.job.id).since(step)
+            about = {"step": step.word, "seconds": seconds, "cause": step.cause}
+            grave = journal.WARNING if step.word == course.FAILED else journal.INFO
+            journal.log(course.told(step), phase="start", job=self.state.job, priority=grave, **about)
+        self.listener.answer(connection, wire.ok({}))
 
     def _lend(self, connection: Connection) -> None:
         lender = identify(connection.peer, self.state.job)

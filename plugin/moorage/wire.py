@@ -2,6 +2,7 @@
 
 {"verb": "usage"}                    ->  {"ok": {...}}  or  {"error": "one line"}
 {"verb": "plug", "what": "fabric"}   with one descriptor, of a network namespace
+{"verb": "tell", "word": "podman"}   or with a "cause" besides
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
 
-VERBS: Final = ("lend", "delegate", "usage", "plug")
+VERBS: Final = ("lend", "delegate", "usage", "plug", "tell")
 PLUGGED: Final = ("fabric", "uplink")
+TOLD: Final = frozenset({"word", "cause"})
 LONGEST: Final = 4096
 LONGEST_LINE: Final = 1000
 # There is no event for a socket that will be there soon.
@@ -35,6 +37,8 @@ class Request:
     verb: str
     # Of the verb `plug` alone.
     what: str = ""
+    # Of the verb `tell` alone: texts.
+    told: Mapping[str, str] = field(default_factory=dict)
 
 
 def request(verb: str, fields: Mapping[str, str] | None = None) -> bytes:
@@ -46,7 +50,9 @@ def understood(packet: bytes) -> Request:
     match _decoded(packet):
         case {"verb": "plug", "what": str(what), **rest} if what in PLUGGED and not rest:
             return Request("plug", what)
-        case {"verb": str(verb), **rest} if verb in VERBS and verb != "plug" and not rest:
+        case {"verb": "tell", **rest} if rest.keys() <= TOLD and all(isinstance(text, str) for text in rest.values()):
+            return Request("tell", told={str(name): str(text) for name, text in rest.items()})
+        case {"verb": str(verb), **rest} if verb in VERBS and verb not in ("plug", "tell") and not rest:
             return Request(verb)
     raise Refused(f"not understood: send one of {', '.join(VERBS)}")
 

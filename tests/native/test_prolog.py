@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -19,6 +19,7 @@ from moorage import (
     clearance,
     command,
     config,
+    course,
     facts,
     lock,
     mounts,
@@ -36,6 +37,7 @@ from moorage.hardware import Bind
 from moorage.job import Job
 from moorage.mooring import Mooring
 from moorage.programs import Program
+from moorage.record import Ending
 from support.fakes import FakeCommand
 
 USER = 54321
@@ -95,7 +97,8 @@ VERSIONS = {"podman": "5.4.2", "crun": "1.21", "pasta": "2025_05_03", "slirp4net
 
 def everything(place: Path) -> list[str]:
     """All that a job can leave: files, and mounts below the run directories."""
-    files = [path for path in place.rglob("*") if path.name not in ("moorage.yaml", "facts.json", ".moorage-trash")]
+    known = [path for path in place.rglob("*") if path.name not in ("moorage.yaml", "facts.json", ".moorage-trash")]
+    files = [path for path in known if not path.is_relative_to(place / "records")]
     empty = {place / name for name in ("run", "scratch", "state")}
     return sorted(
         [str(path) for path in files if path not in empty] + [str(point) for point in mounts.below(place / "run")]
@@ -105,6 +108,10 @@ def everything(place: Path) -> list[str]:
 def refusal() -> str:
     assert [path.name for path in JOB.run.iterdir()] == ["refusal"]
     return JOB.refusal.read_text()
+
+
+def records(place: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in (place / "records").iterdir() for line in path.read_text().splitlines()]
 
 
 def run(**changed: str) -> int:
@@ -132,6 +139,49 @@ def test_a_job_gets_all_it_needs(node: FakeCommand) -> None:
     assert (known.job, known.scratch) == (JOB, state.Scratch("loop", "/mnt/scratch/17.img"))
     assert node.calls == [["start", "moorage-warden@17.service"]]
     lock.take(17, 0).release()
+
+
+def test_what_its_record_will_need_is_kept(place: Path) -> None:
+    with (place / "moorage.yaml").open("a") as file:
+        file.write(f"records:\n  days: 3\nmetrics:\n  directory: {place}/metrics\n")
+    (place / "metrics").mkdir()
+    assert run() == 0
+    known = state.load(17)
+    assert known
+    assert known.about
+    assert (known.about.days, known.about.metrics) == (3, "/mnt/metrics")
+    assert (known.about.described["uplink"], known.about.described["spec"]["cluster"]) == ("pasta", "none")
+    assert [step.word for step in course.read(17).steps] == ["prolog", "launch"]
+    assert "prolog: prepared with loop scratch and pasta" in JOB.log.read_text()
+    assert JOB.log.stat().st_mode & 0o777 == 0o644
+    assert 'moorage_clusters_running{cluster="none"} 1\n' in (place / "metrics/moorage.prom").read_text()
+    assert clearance.clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
+    (record,) = records(place)
+    assert (record["outcome"], record["phase"], record["ending"], record["exit"]) == (
+        "unfinished", "launch", "cut off", "0:0"
+    )  # fmt: skip
+    assert record["phases"].keys() == {"prolog"}
+
+
+def test_a_refusal_is_put_on_record(place: Path) -> None:
+    with (place / "moorage.yaml").open("a") as file:
+        file.write(f"metrics:\n  directory: {place}/metrics\n")
+    (place / "metrics").mkdir()
+    assert run(SLURM_JOB_UID="0") == 0
+    clear()
+    (record,) = records(place)
+    assert (record["job"], record["outcome"], record["check"], record["fault"]) == (17, "refused", "user", "user")
+    text = (place / "metrics/moorage.prom").read_text()
+    assert 'moorage_start_failures_total{stage="prolog",cause="user"} 1\n' in text
+    assert 'moorage_starts_total{cluster="none",outcome="refused"} 1\n' in text
+
+
+def test_a_directory_that_is_not_there_changes_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (place / "moorage.yaml").open("a") as file:
+        file.write(f"metrics:\n  directory: {place}/metrics\n")
+    assert run() == 0
+    assert "not put on record: [Errno 2] No such file or directory" in capsys.readouterr().err
+    clear()
 
 
 def test_nothing_is_left_once_it_is_cleared(place: Path) -> None:

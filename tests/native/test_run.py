@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moorage import runner, strays
+from moorage import course, runner, strays
 from moorage.mooring import Mooring
 from moorage.progress import Progress
 from support import srun
@@ -213,8 +213,24 @@ class TestStart:
         assert last.endswith(f"(more in {kept})")
         assert "Error: no subuids" in kept.read_text()
         assert "hunter2" not in kept.read_text()
+        assert "==== root's parts on node1\n" in kept.read_text()
+        assert " delegate: " in kept.read_text()
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
         assert gone(scope / TREE)
+
+    def test_root_hears_how_far_it_came(self, task: Peer, mooring: Mooring) -> None:
+        assert task.do(run, "exit 0") == 0
+        known = course.read(JOB.id)
+        assert [step.word for step in known.steps] == ["cgroup", "podman", "ready", "down"]
+        assert (known.outcome, known.orderly) == ("ready", True)
+        assert "start: the job is ready\n" in JOB.log.read_text()
+
+    def test_root_hears_why_it_failed(self, task: Peer, mooring: Mooring) -> None:
+        mooring.podman.write_text("#!/bin/sh\nexit 125\n")
+        assert task.do(run, "exit 0") == 1
+        known = course.read(JOB.id)
+        assert (known.outcome, known.reached) == ("failed", "podman")
+        assert "unshare true: exit code 125" in known.cause
 
     def test_no_warden(self, mooring: Mooring, scope: Path) -> None:
         description = JOB.run / "job.json"
@@ -245,6 +261,9 @@ class TestLosses:
         assert said("up")
         os.kill(agents()[who], signal.SIGKILL)
         assert said(line, OUTPUT)
+        assert said("; the script goes on without it (more in ", OUTPUT)
+        (kept,) = SUBMITTED.iterdir()
+        assert "==== cause\n" in kept.read_text()
         (PLACES.user / "go").write_text("go\n")
         assert task.result() == 9
         assert SAID.read_text().endswith("125\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,11 +47,16 @@ def test_everything_goes(kind: config.ScratchKind) -> None:
     assert jobs() == [17]
     assert sweep.main(["--now"]) == 0
     assert jobs() == []
-    assert [str(path) for path in Path("/var/lib/moorage").rglob("*")] == [
+    (kept,) = Path("/var/lib/moorage/records").iterdir()
+    assert {str(path) for path in Path("/var/lib/moorage").rglob("*")} == {
         "/var/lib/moorage/jobs",
+        "/var/lib/moorage/records",
+        str(kept),
         "/var/lib/moorage/scratch",
         "/var/lib/moorage/scratch/.moorage-trash",
-    ]
+    }
+    record = json.loads(kept.read_text())
+    assert (record["job"], record["outcome"], record["ending"], record["by"]) == (17, "unfinished", "reboot", "sweep")
 
 
 @pytest.mark.parametrize("done", ["nothing", "state", "run directory"])

@@ -33,6 +33,10 @@ def ask_to_plug(what: str, limit: float = 10.0, path: str = "/proc/self/ns/net")
         os.close(descriptor)
 
 
+def tell(word: str, cause: str = "") -> dict[str, object]:
+    return wire.call(SOCKET, "tell", 10.0, fields={"word": word, "cause": cause})
+
+
 def delegated(agent: Peer, placeholder: Peer) -> Path:
     placeholder.begin(ask, "lend")
     tree = Path(agent.do(ask, "delegate")["tree"])

@@ -48,6 +48,7 @@ def prepared(job: Job = JOB, limits: Limits = LIMITS) -> State:
     state = State.begin(job, limits)
     state.save()
     job.run.mkdir(mode=0o711, parents=True)
+    job.log.touch(mode=0o644)
     return state
 
 

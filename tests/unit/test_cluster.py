@@ -39,6 +39,7 @@ case "$1 $2" in
 "run "*) ;;
 "exec moorage-17-control-plane") case "$*" in
     *kubelet) echo "kubelet says" ;;
+    */containers/\\*.log) echo "the API server says" ;;
     *) echo "nothing of that" >&2; exit 3 ;;
     esac ;;
 *) exit 9 ;;
@@ -327,6 +328,7 @@ class TestFailure:
         assert "Preparing nodes" in logs["kind"]
         assert logs["node container"] == "the node says\n"
         assert logs["kubelet"] == "kubelet says\n"
+        assert logs["pods"] == "the API server says\n"
         # What cannot be had does not hide the rest.
         assert "nothing of that" in logs["containerd"]
 

@@ -196,6 +196,7 @@ def test_the_shipped_file_says_what_is_so_anyway() -> None:
         "kubernetes.archive",
         "kubernetes.image",
         "kubernetes.kind",
+        "metrics.directory",
         "policy.most_nodes",
         "slurm.bin",
     }

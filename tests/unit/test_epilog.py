@@ -10,7 +10,8 @@ import pytest
 from moorage import epilog, job
 from moorage.clearance import Leftover
 from moorage.deadline import Deadline
-from moorage.state import Limits, State
+from moorage.record import Ending
+from moorage.state import About, Limits, State
 from moorage.sweep import Found
 from support.fakes import FakeCommand
 
@@ -29,11 +30,11 @@ def cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, 
     """What the Epilog was about to clear, and in what time."""
     asked: list[tuple[int, float]] = []
 
-    def clear(number: int, deadline: Deadline) -> list[Leftover]:
+    def clear(number: int, deadline: Deadline, ending: Ending) -> list[Leftover]:
         asked.append((number, round(deadline.left)))
         return [HIS, OURS]
 
-    monkeypatch.setattr(job, "STATE", tmp_path)
+    monkeypatch.setattr(job, "STATE", tmp_path / "jobs")
     monkeypatch.setattr(epilog, "clear", clear)
     monkeypatch.setattr(
         epilog, "sweep", lambda *_, **__: iter([Found(16, "was removed", True), Found(15, "is in use")])
@@ -59,10 +60,22 @@ def test_the_limit_is_the_jobs(cleared: list[tuple[int, float]], tmp_path: Path,
         limits = Limits(0, 0, 0, 0, 0, 0, 90)
         State.begin(job.Job(17, 0, 1000, 1000, "alice", "n1", frozenset({"job_17"})), limits).save()
     elif state == "bad":
-        (tmp_path / "17.json").write_text("?")
+        (tmp_path / "jobs").mkdir()
+        (tmp_path / "jobs/17.json").write_text("?")
     with pytest.raises(SystemExit):
         epilog.main()
     assert cleared == [(17, limit)]
+
+
+def test_where_the_site_wants_it_prometheus_is_told(cleared: list[tuple[int, float]], tmp_path: Path) -> None:
+    """The job's own state says where: the configuration may be another one by now."""
+    about = About(0.0, {}, 30, str(tmp_path / "textfile"))
+    (tmp_path / "textfile").mkdir()
+    known = job.Job(17, 0, 1000, 1000, "alice", "n1", frozenset({"job_17"}))
+    State.begin(known, Limits(0, 0, 0, 0, 0, 0, 90), None, about=about).save()
+    with pytest.raises(SystemExit):
+        epilog.main()
+    assert "moorage_clusters_running" in (tmp_path / "textfile/moorage.prom").read_text()
 
 
 @pytest.mark.parametrize("number", [None, "", "x", "0", "-1", "17/../18", "99999999999"])

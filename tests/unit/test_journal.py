@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import journal
+from moorage import job, journal
 from moorage.job import Job
 from moorage.journal import encoded, log
 
@@ -85,3 +85,41 @@ def test_a_journal_that_does_not_read_keeps_nobody_waiting(
     for number in range(2000):
         log(f"{number}" + "x" * 1000, phase="end")
     assert "x" in capsys.readouterr().err, "the queue should have been full, or this shows nothing"
+
+
+class TestLogOfAJob:
+    """What its user is let read of root's words."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(job, "RUN", tmp_path)
+        JOB.run.mkdir()
+        return JOB.log
+
+    def test_it_is_what_the_journal_has(self, place: Path, ear: socket.socket) -> None:
+        place.touch()
+        log("moun\nted\x1b[2J", phase="prolog", job=JOB)
+        assert place.read_text().endswith("Z prolog: moun ted\\x1b[2J\n")
+        assert place.read_text().count("\n") == 1
+        assert heard(ear)["MESSAGE"] == "moun ted\\x1b[2J"
+
+    def test_only_where_there_is_one(self, place: Path, ear: socket.socket) -> None:
+        log("mounted", phase="prolog", job=JOB)
+        assert not place.exists()
+        place.touch()
+        log("swept", phase="sweep", job=17)
+        log("swept", phase="sweep")
+        assert place.read_text() == ""
+
+    def test_it_takes_so_much_and_no_more(self, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        place.touch()
+        monkeypatch.setattr(journal, "MOST_OF_A_JOB", 1000)
+        for _ in range(100):
+            log("x" * 100, phase="end", job=JOB)
+        assert 1000 <= place.stat().st_size < 1200
+
+    def test_no_link_is_followed(self, place: Path, tmp_path: Path) -> None:
+        (tmp_path / "victim").touch()
+        place.symlink_to(tmp_path / "victim")
+        log("mounted", phase="prolog", job=JOB)
+        assert (tmp_path / "victim").read_text() == ""

@@ -17,7 +17,7 @@ from moorage.net.fabric import Fabric
 from moorage.net.fabric import Site as FabricSite
 from moorage.net.gateway import Gateway
 from moorage.process import Process
-from moorage.state import Limits, Phase, Scratch, State, forget, jobs, load
+from moorage.state import About, Limits, Phase, Scratch, State, forget, jobs, load
 from moorage.usage import Usage
 
 JOB = Job(17, 2, 1000, 1000, "alice", "node1", frozenset({"job_17", "s5K1KKYAYG5D00"}))
@@ -36,6 +36,8 @@ FULL = State(
     usage=Usage(1.5, 1 << 30, 12),
     fabric=Fabric.of(17, "eth0", 1500, [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")], 1, FabricSite()),
     gateway=Gateway(17, IPv4Network("100.96.0.68/30"), 1500, 339, (IPv4Network("192.0.2.0/24"),), 4096),
+    about=About(1.5, {"spec": {"cluster": "kind"}, "uplink": "pasta"}, 30, "/var/lib/prometheus/node-exporter"),
+    recorded=True,
 )
 
 
@@ -49,6 +51,13 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_saved_is_loaded(kept: State) -> None:
     kept.save()
     assert load(17) == kept
+
+
+def test_a_job_of_an_earlier_release_ends_with_this_one() -> None:
+    FULL.save()
+    fields = {name: value for name, value in FULL.as_dict().items() if name not in ("about", "recorded")}
+    JOB.state.write_text(json.dumps(fields))
+    assert load(17) == dataclasses.replace(FULL, about=None, recorded=False)
 
 
 def test_every_field_is_kept() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import job, lock, sweep
+from moorage import config, job, lock, sweep
 from moorage import state as states
 from moorage.clearance import Leftover
 from moorage.deadline import Deadline
@@ -15,6 +15,7 @@ from moorage.job import Job
 from moorage.lock import Lock
 from moorage.net import names
 from moorage.process import Process
+from moorage.record import Ending
 from moorage.state import Limits, State, forget, jobs
 from moorage.sweep import Found
 
@@ -44,7 +45,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def cleared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done: list[int] = []
 
-    def clear_held(number: int, held: Lock, deadline: Deadline) -> list[Leftover]:
+    def clear_held(number: int, held: Lock, deadline: Deadline, ending: Ending) -> list[Leftover]:
+        assert ending.by == "sweep"
         done.append(number)
         forget(number)
         held.remove()
@@ -152,6 +154,17 @@ class TestCommand:
         assert sweep.main(["--now"]) == 0
         assert capsys.readouterr().out == "job 17 was removed: the node has booted since\n"
         assert cleared == [17]
+
+    def test_prometheus_is_told_once_it_is_done(
+        self, cleared: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        site = config.Config(metrics=config.Metrics(directory=tmp_path))
+        monkeypatch.setattr(config, "examine", lambda: (site, []))
+        state(17, boot=EARLIER)
+        sweep.main([])
+        assert not (tmp_path / "moorage.prom").exists()
+        sweep.main(["--now"])
+        assert "moorage_leftover_jobs 0\n" in (tmp_path / "moorage.prom").read_text()
 
     @pytest.mark.parametrize(("ours", "code"), [(True, 1), (False, 0)])
     def test_what_is_left_is_its_exit_code(

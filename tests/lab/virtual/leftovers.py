@@ -50,6 +50,10 @@ EXCLUDED = (
         "file", "/run/crun", "crun makes it when root asks for its version, which the first Prolog of a boot does"
     ),
     Exclusion("file", "/var/lib/moorage/scratch/.moorage-trash", "the trash itself, whose content is looked at"),
+    Exclusion(
+        "file", r"/var/lib/moorage/records(/[0-9-]+\.jsonl)?", "the records of ended jobs, which are there to stay"
+    ),
+    Exclusion("file", r"/var/lib/moorage/tally\.(json|lock)", "what has been counted of them"),
     Exclusion("file", "/var/lib/slurm/slurmd/cred_state.*", "slurmd's notes of the jobs it has seen"),
     Exclusion("lock", "DELEG on .* by nfsd .*", "the file server's, which grants and takes back as it likes"),
     Exclusion("file", "/run/systemd/(transient|units)/.*", "systemd's notes of units, which are looked at themselves"),

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from moorage import cgroup, config, lock, mounts, rundir, state, trash
+from moorage import cgroup, clearance, config, course, lock, mounts, record, rundir, state, trash
+from moorage.clearance import clear
+from moorage.deadline import Deadline
+from moorage.record import Ending
 from moorage.state import State
 from support.cgroups import leaf
 from support.fakes import FakeCommand
@@ -166,3 +171,39 @@ def test_the_tree_is_ended_before_anything_of_the_users_is_looked_at(
         patch.setattr(cgroup, "processes", lambda _: 1 / 0)
         assert cleared() == []
         assert ended(contained.pid, 0)
+
+
+def on_record() -> list[dict[str, Any]]:
+    return [json.loads(line) for path in record.place().iterdir() for line in path.read_text().splitlines()]
+
+
+def test_it_is_put_on_record(moor: Callable[..., State]) -> None:
+    moor("directory")
+    for word in ("podman", "ready", "down"):
+        course.note(JOB, word)
+    assert clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
+    (kept,) = on_record()
+    assert (kept["job"], kept["outcome"], kept["ending"], kept["leftovers"]) == (17, "ready", "orderly", [])
+    assert kept["usage"]["cpu_seconds"] >= 0
+    assert kept["scratch"] == "directory"
+
+
+def test_what_stays_is_on_record_once(moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch) -> None:
+    moor()
+    with monkeypatch.context() as patch:
+        patch.setattr(clearance, "remove", lambda *_: {"x": "busy"})
+        assert clear(JOB.id, Deadline(30), Ending("epilog"))
+    (kept,) = on_record()
+    assert [(one["what"], one["cause"]) for one in kept["leftovers"]] == [("run directory", "x: busy")]
+    assert clear(JOB.id, Deadline(30), Ending("epilog")) == []
+    assert on_record() == [kept]
+    assert state.jobs() == []
+
+
+def test_a_record_that_cannot_be_made_keeps_nothing(
+    moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moor()
+    monkeypatch.setattr(record, "ended", lambda *_: 1 / 0)
+    assert clear(JOB.id, Deadline(30), Ending("epilog")) == []
+    assert state.jobs() == []
