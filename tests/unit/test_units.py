@@ -38,7 +38,7 @@ def test_each_is_enabled_where_the_check_looks_for_it(name: str, target: str) ->
 
 
 def test_what_is_installed_and_started_is_what_there_is() -> None:
-    role = yaml.safe_load((ROOT / "ansible/roles/moorage/vars/main.yml").read_text())
+    role = yaml.safe_load((ROOT / "ansible/roles/moorage/vars/main/places.yml").read_text())
     assert set(role["moorage_units"]) == set(units.STARTED_BY)
     assert set(role["moorage_units_at_boot"]) == {name for name, target in units.STARTED_BY.items() if target}
 

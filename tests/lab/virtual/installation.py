@@ -9,7 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from moorage.command import run
+from moorage.command import Completed, run
 
 from . import mirror
 from .cache import CACHE, Input, cached
@@ -81,6 +81,7 @@ def _build_wheel(place: Path, wheels: Path) -> None:
 
 def _play(tree: Path, place: Path, wheels: Path) -> None:
     variables = {
+        "ansible_host": str(tree),
         "ansible_connection": "community.general.chroot",
         "ansible_chroot_exe": str(ENTER),
         "ansible_python_interpreter": "/usr/bin/python3",
@@ -90,13 +91,19 @@ def _play(tree: Path, place: Path, wheels: Path) -> None:
         "moorage_wheels": str(wheels),
         "moorage_config": CONFIGURATION,
     }
-    settings = place / "variables.json"
-    settings.write_text(json.dumps(variables))
-    run(
-        ["ansible-playbook", f"--inventory={tree},", f"--extra-vars=@{settings}", PLAYBOOK],
-        env=dict(os.environ) | {"ANSIBLE_HOME": str(CACHE / "ansible"), "ANSIBLE_NOCOLOR": "1", "LC_ALL": "C.UTF-8"},
-        limit=LIMIT,
-        log=place.with_suffix(".log"),
-    )
+    inventory = place / "inventory.json"
+    inventory.write_text(json.dumps({"compute": {"hosts": {"guest": variables}}}))
+    play(PLAYBOOK, inventory, log=place.with_suffix(".log"))
     shutil.rmtree(tree / "tmp/ansible", ignore_errors=True)
-    settings.unlink()
+    inventory.unlink()
+
+
+def play(playbook: Path, inventory: Path, *options: str, limit: float = LIMIT, log: Path | None = None) -> Completed:
+    """Groups for which the inventory has no host are passed over."""
+    quiet = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOST_PATTERN_MISMATCH": "ignore", "LC_ALL": "C.UTF-8"}
+    return run(
+        ["ansible-playbook", f"--inventory={inventory}", *options, playbook],
+        env=dict(os.environ) | {"ANSIBLE_HOME": str(CACHE / "ansible")} | quiet,
+        limit=limit,
+        log=log,
+    )
