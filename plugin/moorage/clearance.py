@@ -20,6 +20,7 @@ from moorage.deadline import Deadline
 from moorage.errors import MoorageError, no_room
 from moorage.job import run_directory, state_file
 from moorage.lock import Lock
+from moorage.net import names
 from moorage.process import Process, name, read, running
 from moorage.removal import remove
 from moorage.state import State
@@ -32,6 +33,8 @@ REMOVING: Final = 5.0
 TIDYING: Final = 2.0
 
 PHASE: Final = "epilog"
+# What is said of the job's networks is said of this.
+NETWORK: Final = Path("network")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Leftover:
 
 def clear(job: int, deadline: Deadline) -> list[Leftover]:
     """End and remove all that this job has on this node; what is left of it."""
-    if not any(place.exists() for place in (lock.lock_file(job), state_file(job), run_directory(job))):
+    places = (lock.lock_file(job), state_file(job), run_directory(job))
+    if not any(place.exists() for place in places) and not names.links_of(job):
         return []
     unit = systemd.warden_unit(job)
     try:
@@ -86,11 +90,14 @@ class _Clearance:
         # What Slurm has made for the job, or for its step of ours.
         self.cgroups: Path | None = None
         self.causes: dict[Path, str] = {}
+        # Those that could not be removed, once that was tried.
+        self.networks: list[str] = []
 
     def result(self) -> list[Leftover]:
         """Do it all, whatever becomes of each part, and see what is still there."""
         self._attempt(self.run, self._wake_mounts)
         self._attempt(state_file(self.job), self._end_cgroups)
+        self._attempt(NETWORK, self._remove_networks)
         self._attempt(self.run, self._unmount)
         self._discard_scratch()
         self._attempt(self.run, self._remove_run_directory)
@@ -126,6 +133,27 @@ class _Clearance:
         self._attempt(top, lambda: delegation.ended(known, patience))
         # Slurm removes each of its directories only once, and by then ours was still in there.
         self._attempt(top, lambda: cgroup.remove(top))
+
+    def _remove_networks(self) -> None:
+        """By the job's number alone."""
+        if names.links_of(self.job) or (self.known and self.known.networked):
+            self._without_networks()
+        elif self.known is None:
+            # It may have had some all the same. But a node that never can have any is not able to say so either.
+            try:
+                self._without_networks()
+            except Exception:
+                self.networks = []
+
+    def _without_networks(self) -> None:
+        # Only here: most jobs have one node.
+        self.networks = [names.table(self.job)]
+        from moorage import networks
+
+        try:
+            networks.remove(self.job)
+        finally:
+            self.networks = networks.left(self.job)
 
     def _unmount(self) -> None:
         """Lazily and at the top: it takes along what is mounted below, and no name below is ever looked at.
@@ -165,6 +193,8 @@ class _Clearance:
             yield self._left("mount", point)
         if os.path.lexists(self.run):
             yield self._left("run directory", self.run)
+        for network in self.networks:
+            yield Leftover("network", network, self.causes.get(NETWORK, "it came back"))
         if self.known and self.known.scratch and self.known.scratch.source:
             source = Path(self.known.scratch.source)
             if os.path.lexists(source):

@@ -18,12 +18,16 @@ from moorage.settings import (
     choices,
     count,
     factor,
+    host_rule,
     image,
     images,
+    interface,
     names,
     phrase,
+    ports,
     seconds,
     size,
+    subnet,
 )
 from moorage.spec import UPLINKS
 
@@ -92,6 +96,21 @@ class Uplink:
 
 
 @dataclass(frozen=True)
+class Fabric:
+    """How the nodes of a job reach each other; the same on all nodes."""
+
+    # Unless given, the interface by which the others are reached.
+    interface: str | None = field(default=None, metadata=read(interface()))
+    # How the name of a node becomes its name on that interface; or a file like /etc/hosts that says so.
+    host: str = field(default="{host}", metadata=read(host_rule()))
+    hosts: Path | None = field(default=None, metadata=read(absolute_path()))
+    subnet: str = field(default="10.89.0.0/16", metadata=read(subnet()))
+    port: int = field(default=339, metadata=read(count(1, 65535)))
+    source_ports: str = field(default="600-1023", metadata=read(ports()))
+    flood: int = field(default=2000, metadata=read(count(10, 1 << 20)))
+
+
+@dataclass(frozen=True)
 class Reserve:
     """What of a job's share the containers may not take."""
 
@@ -145,6 +164,7 @@ class Config:
     run: Run = field(default_factory=Run)
     store: Store = field(default_factory=Store)
     uplink: Uplink = field(default_factory=Uplink)
+    fabric: Fabric = field(default_factory=Fabric)
     reserve: Reserve = field(default_factory=Reserve)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
     slurm: Slurm = field(default_factory=Slurm)

@@ -48,6 +48,11 @@ def exit_code(error: BaseException) -> int:
             return FAILED
 
 
+def told(error: Exception) -> str:
+    """For whom nothing that goes wrong may be the end: also what nobody foresaw."""
+    return str(error) if isinstance(error, (MoorageError, OSError)) else repr(error)
+
+
 @contextmanager
 def reported(program: str) -> Iterator[None]:
     """End the program with one line and an exit code; what nobody foresaw keeps its traceback."""

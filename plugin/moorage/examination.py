@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from moorage import clock, config, disk, features, job, kernel, programs, slurmconf, subids, units
+from moorage import clock, config, disk, features, job, kernel, neighbours, programs, slurmconf, subids, units, versions
 from moorage.checks import EACH_JOB, Check, Scene, look_around
 from moorage.config import Config
 from moorage.errors import MoorageError, UserError
@@ -26,6 +26,8 @@ class Report:
 
     findings: list[Finding] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    # What this node has of which version, by what others of a job should have as well.
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def faults(self) -> list[Finding]:
@@ -75,6 +77,18 @@ def _features(scene: Scene) -> Iterator[Finding]:
     return (Finding(features.CHECK, fault.what, fault.remedy) for fault in faults)
 
 
+def _neighbours(scene: Scene) -> Iterator[Finding]:
+    """Where the site has jobs on one node only, none of it is missed."""
+    around = scene.around
+    if scene.config.policy.most_nodes == 1:
+        return
+    yield from neighbours.check(scene.config.fabric, scene.node, os.uname().release, scene.facts)
+    if around.slurm:
+        # A user is told to take one node; here it is the site's to mend.
+        found = slurmconf.several_nodes(around.slurm_conf, around.slurm)
+        yield from (replace(finding, fault="node") for finding in found)
+
+
 # What the rest needs is imported where there is something to look at: a health check comes again and again.
 
 
@@ -111,6 +125,7 @@ MORE: Final = (
     Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
     Check("time limits", _limits),
     Check("slurmd", _own_mounts, for_root=True),
+    Check("several nodes", _neighbours),
     Check("policy", _policy),
     Check("features", _features),
     Check("subids", _subids),
@@ -133,11 +148,14 @@ def examine(
     with remembered(anew=not quick) as facts:
         try:
             settings = _configuration(report, facts)
+            if settings is None:
+                return report
             around = look_around(settings, facts, environ)
         except OSError as error:
             raise UserError(f"{error.filename} cannot be read ({error.strerror})", "run it with sudo") from None
         scene = Scene(settings, around, facts, node or Node(), every_byte)
         _carry_out([check for check in (*EACH_JOB, *MORE) if not (quick and check.slow)], scene, report)
+        report.versions |= versions.of(scene)
     return report
 
 
@@ -158,7 +176,12 @@ def _carry_out(checks: Sequence[Check], scene: Scene, report: Report) -> None:
                 report.add(Finding(check.name, f"this could not be looked into ({error})", "see to that first"))
 
 
-def _configuration(report: Report, facts: Facts) -> Config:
-    settings, faults = config.examine(facts=facts)
+def _configuration(report: Report, facts: Facts) -> Config | None:
+    """None where no sense can be made of the file: what the site wants of this node is not known then."""
+    try:
+        settings, faults = config.checked(Config, config.entries(config.PLACE, facts), config.PLACE)
+    except UserError as fault:
+        report.add(Finding("configuration", fault.what, fault.remedy))
+        return None
     report.add(*(Finding("configuration", fault.what, fault.remedy) for fault in faults))
     return settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from moorage.facts import Facts, stamp
@@ -72,24 +72,27 @@ def _modules(node: Node, release: str, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "modules", f"the kernel module {name} is not loaded", f"modprobe {name}, at boot by {MODULES_FILE}"
             )
-    # A kernel without modules has what it was built with, and nothing that says so.
-    if node.has("/proc/modules"):
-        for name in sorted(set(AVAILABLE) - set(LOADED) - _available(node, release, facts)):
-            yield Finding("modules", f"this kernel has no module {name}", "install the rest of the kernel's modules")
+    for name in lacking((name for name in AVAILABLE if name not in LOADED), node, release, facts):
+        yield Finding("modules", f"this kernel has no module {name}", "install the rest of the kernel's modules")
 
 
-def _available(node: Node, release: str, facts: Facts) -> set[str]:
-    loaded = {name for name in AVAILABLE if node.has(f"/sys/module/{name}")}
-    if len(loaded) == len(AVAILABLE):
-        return loaded
+def lacking(names: Iterable[str], node: Node, release: str, facts: Facts) -> list[str]:
+    """Those that are neither loaded nor there to be loaded.
+
+    A kernel without modules has what it was built with, and nothing that says so.
+    """
+    wanted = [name for name in names if not node.has(f"/sys/module/{name}")]
+    if not wanted or not node.has("/proc/modules"):
+        return []
     lists = [f"/lib/modules/{release}/modules.{kind}" for kind in ("builtin", "dep")]
-    known = facts.recall("modules", stamp(*map(node.path, lists)), lambda: _listed("".join(map(node.text, lists))))
-    return loaded | set(known)
+    now = stamp(*map(node.path, lists))
+    known = facts.recall(f"modules {' '.join(wanted)}", now, lambda: _listed(wanted, "".join(map(node.text, lists))))
+    return [name for name in wanted if name not in known]
 
 
-def _listed(lists: str) -> list[str]:
-    """The modules that a list of files names; an underscore may be a dash there."""
-    return [name for name in AVAILABLE if re.search(rf"/{name.replace('_', '[_-]')}\.ko\b", lists)]
+def _listed(names: Iterable[str], lists: str) -> list[str]:
+    """Those that a list of files names; an underscore may be a dash there."""
+    return [name for name in names if re.search(rf"/{name.replace('_', '[_-]')}\.ko\b", lists)]
 
 
 def _devices(node: Node) -> Iterator[Finding]:

@@ -15,12 +15,15 @@ from typing import Final, Self
 from moorage import wire
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
+from moorage.wire import Request
 
 # All that root's `usage` and two agents with their placeholders need, twice; the rest is dropped.
 MOST_PER_PEER: Final = 8
 BACKLOG: Final = 16
 # From the connection to the request.
 SPEAKING: Final = 5.0
+# Of these the packet is left where it is: what comes along with it is not for this process to touch.
+WITH_DESCRIPTOR: Final = "plug"
 _CREDENTIALS: Final = struct.Struct("iII")
 
 
@@ -62,6 +65,7 @@ class Connection:
         with suppress(OSError):
             self.stream.send(packet)
             # With something unread in it, a closed connection is a reset one, and its last answer is lost.
+            # Descriptors that came along and were not asked for are closed by the kernel.
             self.stream.recv(wire.LONGEST)
         self.stream.close()
 
@@ -74,7 +78,7 @@ class Listener:
         ear: socket.socket,
         events: selectors.BaseSelector,
         admitted: Container[int],
-        serve: Callable[[Connection, str], None],
+        serve: Callable[[Connection, Request], None],
     ) -> None:
         self.ear = ear
         self.events = events
@@ -98,8 +102,13 @@ class Listener:
 
     def answer(self, connection: Connection, packet: bytes) -> None:
         if connection.open:
-            self.events.unregister(connection.stream)
+            with suppress(KeyError):
+                self.events.unregister(connection.stream)
             connection.answer(packet)
+
+    def leave(self, connection: Connection) -> None:
+        """Hear no more of it, though it stays open: another process reads on and answers."""
+        self.events.unregister(connection.stream)
 
     def _accept(self) -> None:
         try:
@@ -125,17 +134,19 @@ class Listener:
             return
         try:
             # Descriptors that come along are closed by the kernel, because nobody asks for them here.
-            packet = connection.stream.recv(wire.LONGEST + 1)
+            packet = connection.stream.recv(wire.LONGEST + 1, socket.MSG_PEEK)
         except BlockingIOError:
             return
         except ConnectionError:
             packet = b""
         try:
-            verb = wire.verb_of(self._only(connection, packet))
+            request = wire.understood(self._only(connection, packet))
         except MoorageError as refusal:
             self.answer(connection, wire.error(str(refusal)))
             return
-        self.serve(connection, verb)
+        if request.verb != WITH_DESCRIPTOR:
+            connection.stream.recv(wire.LONGEST + 1)
+        self.serve(connection, request)
 
     def _only(self, connection: Connection, packet: bytes) -> bytes:
         """The packet, if it is the first; one who hangs up while he waits sends an empty one."""

@@ -41,6 +41,31 @@ class Kubernetes:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """The network that the containers of all nodes share, and what this node's have there."""
+
+    subnet: str
+    mtu: int
+    # Of the one container by which this node takes part; frames to it go to this node alone.
+    hardware_address: str
+    # Every node's, in the job's order: Slurm's names.
+    hosts: tuple[str, ...]
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(fields["subnet"], fields["mtu"], fields["hardware_address"], tuple(fields["hosts"]))
+
+
+@dataclass(frozen=True)
+class WayOut:
+    """What the job's end of the uplink `kernel` needs."""
+
+    address: str
+    router: str
+    mtu: int
+
+
+@dataclass(frozen=True)
 class Mooring:
     """One job on one node."""
 
@@ -55,6 +80,11 @@ class Mooring:
     kubernetes: Kubernetes
     places: Places
     hardware: Hardware = field(default_factory=Hardware)
+    # So many take part, of which this one is at `place`, counted from 0.
+    nodes: int = 1
+    place: int = 0
+    fabric: Segment | None = None
+    gateway: WayOut | None = None
 
     @classmethod
     def load(cls, number: int) -> Self:
@@ -88,6 +118,10 @@ class Mooring:
             kubernetes=Kubernetes(**fields.get("kubernetes", {})),
             places=places,
             hardware=Hardware.from_dict(fields.get("hardware", {})),
+            nodes=fields.get("nodes", 1),
+            place=fields.get("place", 0),
+            fabric=Segment.from_dict(fabric) if (fabric := fields.get("fabric")) else None,
+            gateway=WayOut(**gateway) if (gateway := fields.get("gateway")) else None,
         )
 
     @property

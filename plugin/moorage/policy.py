@@ -31,8 +31,10 @@ class Applicant:
     nodes: int | None = None
 
     @classmethod
-    def of(cls, job: Job, environ: Mapping[str, str]) -> Self:
-        nodes = environ.get("SLURM_JOB_NUM_NODES", "")
+    def of(cls, job: Job, environ: Mapping[str, str], wanted: int | None = None) -> Self:
+        """With `wanted` nodes, if its user has said how many of the job's are to take part."""
+        text = environ.get("SLURM_JOB_NUM_NODES", "")
+        nodes = int(text) if text.isascii() and text.isdecimal() else None
         return cls(
             user=job.user,
             gid=job.gid,
@@ -40,7 +42,7 @@ class Applicant:
             partition=environ.get("SLURM_JOB_PARTITION") or None,
             # From 26.05 on.
             qos=environ.get("SLURM_JOB_QOS") or None,
-            nodes=int(nodes) if nodes.isascii() and nodes.isdecimal() else None,
+            nodes=min(nodes, wanted or nodes) if nodes else nodes,
         )
 
 
@@ -85,7 +87,7 @@ def _size(rule: Policy, job: Applicant) -> Iterator[Finding]:
         yield _refusal(rule, "Slurm does not say how many nodes this job has", "policy.most_nodes")
     elif job.nodes > rule.most_nodes:
         cause = f"this job has {job.nodes} nodes, and one with --k8s may have {rule.most_nodes}"
-        yield _refusal(rule, cause, "policy.most_nodes", f"submit with --nodes={rule.most_nodes}, or ")
+        yield _refusal(rule, cause, "policy.most_nodes", f"ask for nodes={rule.most_nodes}, or ")
 
 
 def _refusal(rule: Policy, cause: str, name: str, other: str = "") -> Finding:

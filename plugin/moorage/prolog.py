@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from moorage import (
     checks,
     features,
     files,
+    fleet,
     journal,
     lock,
     podman,
@@ -22,6 +23,7 @@ from moorage import (
     programs,
     rundir,
     scratch,
+    slurmconf,
     subids,
     systemd,
     uplink,
@@ -35,12 +37,18 @@ from moorage.errors import MoorageError, UsageError, UserError, no_room
 from moorage.facts import Facts, remembered
 from moorage.features import Outfit
 from moorage.finding import Finding
+from moorage.fleet import Fleet
 from moorage.hardware import Hardware
 from moorage.job import Job
+from moorage.net import names
 from moorage.node import Node
 from moorage.option import HOOK
 from moorage.spec import Spec, parse
 from moorage.state import Limits, State
+
+if TYPE_CHECKING:
+    from moorage.net.fabric import Fabric
+    from moorage.net.gateway import Gateway
 
 PHASE: Final = "prolog"
 # Those that the job itself has to keep.
@@ -83,6 +91,9 @@ class Plan:
     # That of its cluster, where it has one and the site has settled on any.
     image: str | None = None
     outfit: Outfit = field(default_factory=Outfit)
+    fleet: Fleet = field(default_factory=lambda: Fleet(()))
+    fabric: Fabric | None = None
+    gateway: Gateway | None = None
 
     @property
     def tools(self) -> podman.Tools:
@@ -115,9 +126,24 @@ class Plan:
             "subuids": [[one.start, one.count] for one in self.granted["uid"]],
             "subgids": [[one.start, one.count] for one in self.granted["gid"]],
             "hardware": self.outfit.hardware.as_dict(),
+            "nodes": len(self.fleet.nodes),
+            "place": self.fleet.place,
+            "fabric": self._segment(self.fabric) if self.fabric else None,
+            "gateway": self._way_out(self.gateway) if self.gateway else None,
             "kubernetes": {**self._kubernetes(), "image": self.image},
             "wait": {name: getattr(self.config.wait, name) for name in WAITS},
         }
+
+    def _segment(self, fabric: Fabric) -> dict[str, Any]:
+        return {
+            "subnet": self.config.fabric.subnet,
+            "mtu": fabric.mtu,
+            "hardware_address": fabric.hardware_address(fabric.place),
+            "hosts": list(self.fleet.nodes),
+        }
+
+    def _way_out(self, gateway: Gateway) -> dict[str, Any]:
+        return {"address": str(gateway.inner), "router": str(gateway.outer.ip), "mtu": gateway.mtu}
 
     def _kubernetes(self) -> dict[str, Any]:
         settled = vars(self.config.kubernetes).items()
@@ -169,13 +195,19 @@ def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
     spec = _spec(environ)
     if not spec.enabled:
         return
+    with _blamed("nodes", "user"):
+        crew = fleet.of(job, spec, environ)
+    if crew.place is None:
+        journal.log("takes no part", phase=PHASE, job=job)
+        return
     _demand(wrong)
-    _demand(_policy(job, known.config.policy, environ))
+    _demand(_policy(job, known.config.policy, environ, spec))
     _demand(checks.node_checks(known.config, around, facts))
     granted = subids.granted(job.user)
     _demand(checks.user_checks(job, granted))
-    way, image = _uplink(spec, known.config, around), _image(spec, known.config)
-    _carry_out(Plan(job, spec, known.config, around, way, granted, image, _outfit(facts, environ)))
+    way, image, outfit = _uplink(spec, known.config, around), _image(spec, known.config), _outfit(facts, environ)
+    fabric, gateway = _fabric(job, crew, known.config, around), _gateway(job, way, known.config)
+    _carry_out(Plan(job, spec, known.config, around, way, granted, image, outfit, crew, fabric, gateway))
 
 
 def _carry_out(plan: Plan) -> None:
@@ -219,15 +251,45 @@ def _demand(findings: Iterable[Finding]) -> None:
         raise Refused(found)
 
 
-def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
+@contextmanager
+def _blamed(check: str, fault: Literal["node", "user"]) -> Iterator[None]:
+    """What goes wrong here keeps the job from its cluster, and is said to be this one's fault."""
     try:
-        return uplink.choose(around.offer, config.uplink, spec.uplink)
+        yield
     except UserError as error:
-        raise Refused([Finding("uplink", error.what, error.remedy, "user")]) from error
+        raise Refused([Finding(check, error.what, error.remedy, fault)]) from error
 
 
-def _policy(job: Job, rule: Policy, environ: Mapping[str, str]) -> Iterator[Finding]:
-    applicant = policy.Applicant.of(job, environ)
+def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
+    with _blamed("uplink", "user"):
+        return uplink.choose(around.offer, config.uplink, spec.uplink)
+
+
+def _fabric(job: Job, crew: Fleet, config: Config, around: Surroundings) -> Fabric | None:
+    """Decided before anything is made, and the same on all nodes."""
+    if crew.alone:
+        return None
+    _demand(slurmconf.several_nodes(around.slurm_conf, around.slurm))
+    # Only here: most jobs have one node.
+    from moorage import networks
+
+    with _blamed("fabric", "node"):
+        return networks.join(job, crew.nodes, config.fabric)
+
+
+def _gateway(job: Job, way: uplink.Choice, config: Config) -> Gateway | None:
+    if way.driver != "kernel":
+        return None
+    # Only here: the others are Podman's own.
+    from moorage import networks
+    from moorage.net.gateway import Site
+
+    with _blamed("uplink", "node"):
+        return networks.way_out(job, config.fabric.port, Site())
+
+
+def _policy(job: Job, rule: Policy, environ: Mapping[str, str], spec: Spec) -> Iterator[Finding]:
+    applicant = policy.Applicant.of(job, environ, spec.nodes)
     return policy.check(rule, applicant, lambda: policy.groups(applicant, rule.groups))
 
 
@@ -246,10 +308,8 @@ def _image(spec: Spec, config: Config) -> str | None:
     # Only here: most jobs take what there is.
     from moorage import kind
 
-    try:
+    with _blamed("kubernetes", "user"):
         return kind.chosen(config.kubernetes.images, spec.version)
-    except UserError as error:
-        raise Refused([Finding("kubernetes", error.what, error.remedy, "user")]) from error
 
 
 @contextmanager
@@ -258,7 +318,7 @@ def _undone_on_failure(job: Job, config: Config) -> Iterator[None]:
 
     The state, which alone knows what is left, must not be written over.
     """
-    if job.run.exists() or job.state.exists():
+    if job.run.exists() or job.state.exists() or names.links_of(job.id):
         _demand(_cleared(job, config))
     try:
         yield
@@ -285,7 +345,12 @@ def _cleared(job: Job, config: Config) -> list[Finding]:
 def _make(plan: Plan) -> None:
     job, config = plan.job, plan.config
     with lock.locked(job.id, config.wait.lock) as held:
-        State.begin(job, Limits.of(config), scratch.plan(job, config.scratch)).save()
+        state = State.begin(
+            job, Limits.of(config), scratch.plan(job, config.scratch), fabric=plan.fabric, gateway=plan.gateway
+        )
+        state.save()
+        if state.networked:
+            _make_networks(state, config)
         rundir.prepare()
         rundir.make(job, config.run)
         scratch.make(job, config.scratch)
@@ -296,6 +361,18 @@ def _make(plan: Plan) -> None:
         # The warden takes it; until then the state names this process as the job's owner.
         held.release()
         run(["systemctl", "start", systemd.warden_unit(job.id)], limit=config.wait.warden)
+
+
+def _make_networks(state: State, config: Config) -> None:
+    # Only here: most jobs have none.
+    from moorage import networks
+
+    try:
+        networks.make(state, config.fabric)
+    except UserError as error:
+        # That another job has the same number, so to speak, is nobody's fault, and least of all the node's.
+        fault: Literal["node", "user"] = "user" if isinstance(error, networks.Taken) else "node"
+        raise Refused([Finding("fabric", error.what, error.remedy, fault)]) from error
 
 
 def _show_images(plan: Plan) -> Path | None:

@@ -23,6 +23,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ .@\\+-]{0,254}\$?")
 _PHRASE: Final = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")
 _PATH: Final = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)+")
 _BIND: Final = re.compile(rf"{_PATH.pattern}(:{_PATH.pattern})?(:rw)?")
+_PORTS: Final = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_HOST_RULE: Final = re.compile(r"[A-Za-z0-9.-]*\{host\}[A-Za-z0-9.-]*")
+_INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
+_SUBNET: Final = re.compile(r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.0\.0/16")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}=[ -~]{0,999}")
 
 
@@ -167,6 +171,48 @@ def image() -> Reader:
         if not isinstance(value, str) or not _IMAGE.fullmatch(value):
             raise ValueError("the name of an image with its tag, such as kindest/node:v1.36.3")
         return value
+
+    return read
+
+
+def ports() -> Reader:
+    def read(value: object) -> str:
+        match = _PORTS.fullmatch(value) if isinstance(value, str) else None
+        if not match or not 0 < int(match[1]) <= int(match[2]) < 1 << 16:
+            raise ValueError("a range of ports, such as 600-1023")
+        return match[0]
+
+    return read
+
+
+def host_rule() -> Reader:
+    """For a resolver: what stands for the name of a node has to be in it."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not _HOST_RULE.fullmatch(value):
+            raise ValueError("a name with {host} in it once, in quotes, such as '{host}-ib'")
+        return value
+
+    return read
+
+
+def interface() -> Reader:
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not _INTERFACE.fullmatch(value):
+            raise ValueError("the name of a network interface, such as eth1")
+        return value
+
+    return read
+
+
+def subnet() -> Reader:
+    """Each node has a part of it."""
+
+    def read(value: object) -> str:
+        match = _SUBNET.fullmatch(value) if isinstance(value, str) else None
+        if not match or not 0 < int(match[1]) < 224 or int(match[2]) > 255:
+            raise ValueError("an IPv4 network of 16 bits, such as 10.89.0.0/16")
+        return match[0]
 
     return read
 

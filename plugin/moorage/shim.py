@@ -20,7 +20,7 @@ _RELEASE: Final = re.compile(r"\b([0-9]{2}\.[0-9]{2})\b")
 
 def check(plugstack: str, slurm: str) -> UserError | None:
     """What keeps the Slurm that calls itself `slurm` from loading the shim by `plugstack`; None if nothing does."""
-    shim = _shim(plugstack)
+    shim = place(plugstack)
     if shim is None:
         return UserError(f"plugstack.conf has no line for {NAME}", f"add 'required PATH/{NAME} moorage=PATH/moorage'")
     if not shim.is_absolute():
@@ -76,7 +76,8 @@ def _glob(base: Path, pattern: str) -> list[Path]:
     return sorted(Path(absolute.anchor).glob(str(absolute.relative_to(absolute.anchor))))
 
 
-def _shim(plugstack: str) -> Path | None:
+def place(plugstack: str) -> Path | None:
+    """Where Slurm would load it from."""
     for line in plugstack.splitlines():
         match line.partition("#")[0].split():
             case ["required" | "optional", path, *_] if Path(path).name == NAME:

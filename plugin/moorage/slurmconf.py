@@ -32,6 +32,7 @@ KEYS: Final = LIMITS | {
     "plugstackconfig",
     "proctracktype",
     "prolog",
+    "prologflags",
     "taskplugin",
 }
 # Any of these words in AccountingStorageEnforce has Slurm check what a user writes there.
@@ -39,6 +40,9 @@ CHECKED: Final = {
     "account": frozenset({"all", "associations", "limits", "qos", "safe", "wckeys"}),
     "qos": frozenset({"all", "qos"}),
 }
+
+# Any of these words in PrologFlags has a Prolog run on all nodes of a job before its first step.
+AT_ALLOCATION: Final = frozenset({"alloc", "contain", "runinjob", "x11"})
 
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$")
 _INCLUDE: Final = re.compile(r"^\s*include\s+(\S+)\s*$", re.IGNORECASE)
@@ -67,6 +71,19 @@ def checks(what: str, settings: Settings) -> bool:
     """Whether a job's account or QOS is one that its user may have, and not just what he has written."""
     said = settings.get("accountingstorageenforce", [""])[-1]
     return not CHECKED[what].isdisjoint(word.strip() for word in said.lower().split(","))
+
+
+def prepares_all(settings: Settings) -> bool:
+    """Whether every node of a job is prepared when it starts, and not each when a step first comes there."""
+    said = settings.get("prologflags", [""])[-1]
+    return not AT_ALLOCATION.isdisjoint(word.strip() for word in said.lower().split(","))
+
+
+def several_nodes(path: Path, settings: Settings) -> Iterator[Finding]:
+    """What keeps jobs on more than one node from starting; no reason to touch this one."""
+    if not prepares_all(settings):
+        cause = f"{path} has not PrologFlags=Alloc, without which the other nodes of a job are not prepared in time"
+        yield Finding("slurm", cause, "set it, or submit with --nodes=1", "user")
 
 
 def plugstack(path: Path, settings: Settings) -> Path:

@@ -14,22 +14,29 @@ LONGEST_SHOWN: Final = 40
 
 CLUSTERS: Final = ("kind", "none")
 UPLINKS: Final = ("pasta", "slirp4netns")
-KEYS: Final = ("cluster", "uplink", "version")
+REQUIRED: Final = ("all", "any")
+KEYS: Final = ("cluster", "nodes", "require", "uplink", "version")
 
 _EXAMPLE: Final = "--k8s=cluster=none,uplink=pasta"
+_EXAMPLES: Final = {"nodes": ("2",), "version": ("1.36", "1.36.3")}
 _VERSION: Final = re.compile(r"1\.(0|[1-9][0-9]{0,2})(\.(0|[1-9][0-9]{0,2}))?")
-_NODES: Final = re.compile(r"[2-9]|[1-9][0-9]{1,3}")
+_NODES: Final = re.compile(r"[1-9][0-9]{0,3}")
 _OTHER_WORDS: Final = {"0": ("no", "off", "false", "never"), "1": ("yes", "on", "true", "k8s", "kubernetes")}
 
 
 @dataclass(frozen=True)
 class Spec:
-    """The wish itself: `cluster` is "kind" or "none"; what is None is for the site to choose."""
+    """The wish itself: `cluster` is "kind" or "none"; what is None is for the site to choose.
+
+    Of the job's nodes the first `nodes` take part, or all; of these `require` says whether "any" is enough to go on.
+    """
 
     enabled: bool
     cluster: str
     version: str | None = None
     uplink: str | None = None
+    nodes: int | None = None
+    require: str = "all"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -50,7 +57,11 @@ def parse(text: str) -> Spec:
         _check_value(key, value)
     if wishes["cluster"] == "none" and "version" in wishes:
         raise _wrong("version chooses a Kubernetes and cluster=none wants none", "keep one of them")
-    return Spec(enabled=True, **wishes)
+    return _spec(**wishes)
+
+
+def _spec(cluster: str, nodes: str | None = None, require: str = "all", **chosen: str) -> Spec:
+    return Spec(True, cluster, nodes=int(nodes) if nodes else None, require=require, **chosen)
 
 
 def _check_characters(text: str) -> None:
@@ -104,8 +115,9 @@ def _meant(word: str, alone: bool) -> str | None:
     meanings = {value: f"{key}={value}" for key in KEYS for value in _choices(key)}
     if _VERSION.fullmatch(lower.removeprefix("v")):
         meanings[lower] = f"version={lower.removeprefix('v')}"
-    if alone and _NODES.fullmatch(word):
-        return f"did you mean nodes={word}, which is not there yet?"
+    # What 0 and 1 mean is said already.
+    if _NODES.fullmatch(word) and word != "1":
+        return f"did you mean nodes={word}?"
     if alone:
         meanings |= {other: meaning for meaning, others in _OTHER_WORDS.items() for other in others}
     key, separator, value = word.partition(":")
@@ -119,6 +131,8 @@ def _check_value(key: str, value: str) -> None:
         number = value.removeprefix("v")
         hint = f"did you mean version={number}?" if _VERSION.fullmatch(number) else f"write {_example(key)}"
         raise _wrong(f"{_shown(value)} is not a version of Kubernetes", hint)
+    if key == "nodes" and not _NODES.fullmatch(value):
+        raise _wrong(f"{_shown(value)} is not a number of nodes", f"write {_example(key)}, or leave it out for all")
     if (choices := _choices(key)) and value not in choices:
         close = _closest(value, choices)
         raise _wrong(
@@ -127,11 +141,11 @@ def _check_value(key: str, value: str) -> None:
 
 
 def _choices(key: str) -> Sequence[str]:
-    return {"cluster": CLUSTERS, "uplink": UPLINKS}.get(key, ())
+    return {"cluster": CLUSTERS, "require": REQUIRED, "uplink": UPLINKS}.get(key, ())
 
 
 def _example(key: str) -> str:
-    choices = _choices(key) or ("1.36", "1.36.3")
+    choices = _choices(key) or _EXAMPLES[key]
     return " or ".join(f"{key}={choice}" for choice in choices)
 
 

@@ -24,6 +24,8 @@ from moorage.usage import Usage
 
 if TYPE_CHECKING:
     from moorage.config import Config
+    from moorage.net.fabric import Fabric
+    from moorage.net.gateway import Gateway
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -81,10 +83,13 @@ class State:
     # The delegated cgroup; once named here, it may exist.
     tree: Path | None = None
     usage: Usage | None = None
+    # What the job has of these on this node; once named here, links and rules of theirs may exist.
+    fabric: Fabric | None = None
+    gateway: Gateway | None = None
 
     @classmethod
-    def begin(cls, job: Job, limits: Limits, scratch: Scratch | None = None) -> Self:
-        return cls(job, boot_id(), Process.current(), limits, scratch)
+    def begin(cls, job: Job, limits: Limits, scratch: Scratch | None = None, **networks: Any) -> Self:  # noqa: ANN401
+        return cls(job, boot_id(), Process.current(), limits, scratch, **networks)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
@@ -99,11 +104,23 @@ class State:
             lender=_maybe(fields["lender"], lambda lender: Process(**lender)),
             tree=_maybe(fields["tree"], Path),
             usage=_maybe(fields["usage"], lambda usage: Usage(**usage)),
+            fabric=_maybe(fields.get("fabric"), _fabric),
+            gateway=_maybe(fields.get("gateway"), _gateway),
         )
 
     def as_dict(self) -> dict[str, Any]:
-        tree = str(self.tree) if self.tree else None
-        return {**asdict(self), "job": self.job.as_dict(), "tree": tree}
+        return {
+            **asdict(self),
+            "job": self.job.as_dict(),
+            "tree": str(self.tree) if self.tree else None,
+            "fabric": self.fabric.as_dict() if self.fabric else None,
+            "gateway": self.gateway.as_dict() if self.gateway else None,
+        }
+
+    @property
+    def networked(self) -> bool:
+        """Whether anything of the job's is in this node's own network."""
+        return bool(self.fabric or self.gateway)
 
     def changed(self, **fields: Any) -> Self:  # noqa: ANN401
         """The state with these changes, on disk before it is returned."""
@@ -176,6 +193,21 @@ def _numbers(directory: Path, suffix: str) -> Iterator[int]:
 
 def boot_id() -> str:
     return BOOT_ID.read_text().strip()
+
+
+# What these need takes long to import, and most jobs have neither.
+
+
+def _fabric(fields: dict[str, Any]) -> Fabric:
+    from moorage.net.fabric import Fabric
+
+    return Fabric.from_dict(fields)
+
+
+def _gateway(fields: dict[str, Any]) -> Gateway:
+    from moorage.net.gateway import Gateway
+
+    return Gateway.from_dict(fields)
 
 
 def _sync(path: Path) -> None:

@@ -12,6 +12,8 @@ from moorage.clearance import Leftover, clear_held
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UserError
 from moorage.lock import Lock
+from moorage.net import names
+from moorage.state import State
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -44,8 +46,8 @@ class Found:
 
 
 def sweep(deadline: Deadline, *, act: bool, besides: int | None = None) -> Iterator[Found]:
-    """Look at each job that has a state here, and clear those that nobody answers for."""
-    for job in state.jobs():
+    """Look at each job that has a state or a link here, and clear those that nobody answers for."""
+    for job in sorted({*state.jobs(), *names.jobs()}):
         if job != besides and not deadline.passed:
             try:
                 with lock.locked(job) as held:
@@ -59,16 +61,22 @@ def _looked_at(job: int, held: Lock, deadline: Deadline, act: bool) -> Found:
         known = state.load(job)
     except MoorageError as error:
         return Found(job, f"is left alone: {error}", unknown=True)
-    if known is None:
+    if known is None and not names.links_of(job):
         held.remove()
         return Found(job, "has just gone")
-    if not known.abandoned:
+    if known and not known.abandoned:
         return Found(job, "is in use")
-    why = "its processes are gone" if known.this_boot else "the node has booted since"
+    why = _why(known)
     if not act:
         return Found(job, f"would be removed: {why}", why=why)
     left = tuple(clear_held(job, held, deadline))
     return Found(job, f"was removed as far as it could be: {why}" if left else f"was removed: {why}", True, left, why)
+
+
+def _why(known: State | None) -> str:
+    if known is None:
+        return "nothing is known of it but its links"
+    return "its processes are gone" if known.this_boot else "the node has booted since"
 
 
 def main(words: Sequence[str]) -> int:

@@ -23,7 +23,7 @@ PLACES: Final = (
     "/usr/lib/systemd/system",
     "/lib/systemd/system",
 )
-ASKED: Final = ("Id", "ActiveState", "NeedDaemonReload")
+ASKED: Final = ("Id", "ActiveState", "NeedDaemonReload", "UnitFileState")
 LIMIT: Final = 10.0
 
 
@@ -55,6 +55,8 @@ def _state(block: str) -> Iterator[Finding]:
     name = known.get("Id", "")
     if known.get("ActiveState") == "failed":
         yield Finding("units", f"{name} has failed", f"see why: journalctl -u {name}; then systemctl restart {name}")
+    elif name == TIMER and known.get("ActiveState") == "inactive" and known.get("UnitFileState") == "enabled":
+        yield Finding("units", f"{name} is enabled and not running", f"systemctl start {name}")
     if known.get("NeedDaemonReload") == "yes":
         yield Finding("units", f"{name} has changed since systemd read it", "systemctl daemon-reload")
 

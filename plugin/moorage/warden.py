@@ -10,22 +10,29 @@ import selectors
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from moorage import delegation, journal, lock, systemd, wire
 from moorage.caller import Caller, identify
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError, reported
+from moorage.errors import MoorageError, reported, told
 from moorage.listener import Connection, Listener, Peer, bound
+from moorage.plugging import LIMIT, Plugging
 from moorage.process import Process
 from moorage.state import Phase, State, load
 from moorage.usage import Usage
+from moorage.wire import Request
+
+if TYPE_CHECKING:
+    from moorage.net.watch import Watch
 
 ROOT_UID: Final = 0
 LOCK_NAME: Final = "lock"
 LOCK_LIMIT: Final = 20.0
 # So often the journal hears of refusals of one kind.
 REFUSALS: Final = 1.0
+# So often it is tried again to put rules back.
+MENDING: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -47,30 +54,43 @@ class Warden:
         self.lenders: list[Waiting] = []
         self.agents: list[Waiting] = []
         self.silence: dict[str, Deadline] = {}
+        self.plugging: Plugging | None = None
+        self.rules: Watch | None = None
+        # When to look at rules that could not be put back.
+        self.again: Deadline | None = None
         ear = bound(state.job.socket, state.job.uid)
         self.listener = Listener(ear, events, (state.job.uid, ROOT_UID), self.serve)
 
     def run(self) -> NoReturn:
         while True:
-            self.turn(self.listener.patience)
+            self.turn(self._patience)
 
     def turn(self, patience: float | None) -> None:
         """Deal with what happens next, or with nothing after `patience` seconds."""
         for key, _ in self.events.select(patience):
             key.data()
         self.listener.tidy()
+        if self.again and self.again.passed:
+            self._look()
 
-    def serve(self, connection: Connection, verb: str) -> None:
+    @property
+    def _patience(self) -> float | None:
+        waits = [self.listener.patience, self.again.left if self.again else None]
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def serve(self, connection: Connection, request: Request) -> None:
         try:
-            match verb:
+            match request.verb:
                 case "usage":
                     self.listener.answer(connection, wire.ok(self._usage(connection.peer).as_dict()))
                 case "lend":
                     self._lend(connection)
                 case "delegate":
                     self._delegate(connection)
+                case "plug":
+                    self._plug(connection, request.what)
         except Exception as error:
-            self._refuse(connection, verb, _told(error))
+            self._refuse(connection, request.verb, told(error))
 
     def resume(self) -> None:
         """Go on where an earlier warden of this job was stopped."""
@@ -78,6 +98,57 @@ class Warden:
             self._watch(self.state.agent)
         elif self.state.phase == Phase.PREPARED and self.state.tree:
             self._end("the warden was stopped while it delegated")
+
+    def watch_rules(self) -> None:
+        """What the job's networks stand on, and whoever manages this node's packet filter may flush."""
+        if self.state.networked:
+            # Only here: most jobs have none.
+            from moorage import networks
+            from moorage.net.watch import Watch
+
+            self.rules = Watch(networks.kept(self.state))
+            self.events.register(self.rules, selectors.EVENT_READ, self._look)
+            self._look()
+
+    def _look(self) -> None:
+        if self.rules is None:
+            return
+        self.again = None
+        try:
+            for name in self.rules.look():
+                journal.log(f"rules of {name} were gone, and are back", phase="network", job=self.state.job)
+        except ExceptionGroup as errors:
+            self.again = Deadline(MENDING)
+            if self._may_tell("rules"):
+                for error in errors.exceptions:
+                    journal.log(told(error), phase="network", job=self.state.job, priority=journal.ERROR)
+
+    def _plug(self, connection: Connection, what: str) -> None:
+        """The one process that was given a part of the job may plug, as often as its network is made anew."""
+        caller = identify(connection.peer, self.state.job)
+        if self.state.phase != Phase.DELEGATED or caller.process != self.state.agent:
+            raise MoorageError("only the agent of this job can ask for this")
+        if not self.state.networked:
+            raise MoorageError("this job has no network to plug")
+        if self.plugging:
+            raise MoorageError("an earlier network is being plugged: ask again")
+        self.listener.leave(connection)
+        connection.wait(LIMIT, "what was handed over keeps this node waiting")
+        self.plugging = Plugging(connection, self.state, what)
+        self.events.register(self.plugging, selectors.EVENT_READ, self._plugged)
+
+    def _plugged(self) -> None:
+        if self.plugging is None:
+            return
+        self.events.unregister(self.plugging)
+        connection, answer = self.plugging.connection, self.plugging.answer()
+        self.plugging = None
+        try:
+            wire.outcome(answer)
+        except wire.Refused as refused:
+            self._refuse(connection, "plug", str(refused))
+        else:
+            self.listener.answer(connection, answer)
 
     def _usage(self, peer: Peer) -> Usage:
         if peer.uid != ROOT_UID:
@@ -133,8 +204,8 @@ class Warden:
             self.state = self.state.changed(phase=Phase.DELEGATED)
         except Exception as error:
             self._end("delegation failed")
-            self._refuse(agent.connection, "delegate", _told(error))
-            self._refuse(lender.connection, "lend", _told(error))
+            self._refuse(agent.connection, "delegate", told(error))
+            self._refuse(lender.connection, "lend", told(error))
             return
         journal.log(f"{tree} is process {agent.caller.process.pid}'s", phase="delegate", job=self.state.job)
         self._watch(agent.caller.process)
@@ -146,10 +217,16 @@ class Warden:
 
     def _refuse(self, connection: Connection, verb: str, reason: str) -> None:
         self.listener.answer(connection, wire.error(reason))
-        if verb not in self.silence or self.silence[verb].passed:
-            self.silence[verb] = Deadline(REFUSALS)
+        if self._may_tell(verb):
             message = f"refused {verb} to process {connection.peer.pid}: {reason}"
             journal.log(message, phase=verb, job=self.state.job, priority=journal.NOTICE)
+
+    def _may_tell(self, what: str) -> bool:
+        """Whether the journal has not heard of it just now."""
+        if what in self.silence and not self.silence[what].passed:
+            return False
+        self.silence[what] = Deadline(REFUSALS)
+        return True
 
     def _watch(self, agent: Process) -> None:
         """Be told of the agent's end; a connection would not tell, for a child of its can hold that open."""
@@ -171,14 +248,9 @@ class Warden:
         try:
             self.state = delegation.ended(self.state, deadline)
         except Exception as error:
-            journal.log(f"{reason}, but {_told(error)}", phase="end", job=self.state.job, priority=journal.ERROR)
+            journal.log(f"{reason}, but {told(error)}", phase="end", job=self.state.job, priority=journal.ERROR)
             return
         journal.log(reason, phase="end", job=self.state.job)
-
-
-def _told(error: Exception) -> str:
-    """What nobody foresaw must not end the warden either, or its caller could do that again and again."""
-    return str(error) if isinstance(error, (MoorageError, OSError)) else repr(error)
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -192,6 +264,7 @@ def main(words: Sequence[str]) -> NoReturn:
             raise MoorageError(f"no Prolog has prepared job {job} on this node")
         warden = Warden(state.noted(owner=Process.current()), events)
         warden.resume()
+        warden.watch_rules()
         systemd.notify("READY=1")
         warden.run()
 

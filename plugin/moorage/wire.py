@@ -1,6 +1,7 @@
 """What a job's processes say to its warden: one JSON object a packet, one request a connection.
 
-{"verb": "usage"}  ->  {"ok": {...}}  or  {"error": "one line"}
+{"verb": "usage"}                    ->  {"ok": {...}}  or  {"error": "one line"}
+{"verb": "plug", "what": "fabric"}   with one descriptor, of a network namespace
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import os
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
 
-VERBS: Final = ("lend", "delegate", "usage")
+VERBS: Final = ("lend", "delegate", "usage", "plug")
+PLUGGED: Final = ("fabric", "uplink")
 LONGEST: Final = 4096
 LONGEST_LINE: Final = 1000
 # There is no event for a socket that will be there soon.
@@ -27,15 +30,24 @@ class Refused(MoorageError):
     """The warden's answer is no, or there is no making sense of what was said."""
 
 
-def request(verb: str) -> bytes:
-    return json.dumps({"verb": verb}).encode()
+@dataclass(frozen=True)
+class Request:
+    verb: str
+    # Of the verb `plug` alone.
+    what: str = ""
 
 
-def verb_of(packet: bytes) -> str:
-    """The verb of a request; Refused if it is anything else, for anybody may have sent it."""
+def request(verb: str, fields: Mapping[str, str] | None = None) -> bytes:
+    return json.dumps({"verb": verb, **(fields or {})}).encode()
+
+
+def understood(packet: bytes) -> Request:
+    """The request; Refused if it is anything else, for anybody may have sent it."""
     match _decoded(packet):
-        case {"verb": str(verb), **rest} if verb in VERBS and not rest:
-            return verb
+        case {"verb": "plug", "what": str(what), **rest} if what in PLUGGED and not rest:
+            return Request("plug", what)
+        case {"verb": str(verb), **rest} if verb in VERBS and verb != "plug" and not rest:
+            return Request(verb)
     raise Refused(f"not understood: send one of {', '.join(VERBS)}")
 
 
@@ -58,12 +70,15 @@ def outcome(packet: bytes) -> dict[str, Any]:
     raise Refused("the warden's answer is not understood: are two releases of moorage installed?")
 
 
-def call(path: Path, verb: str, limit: float) -> dict[str, Any]:
+def call(
+    path: Path, verb: str, limit: float, *, fields: Mapping[str, str] | None = None, descriptor: int | None = None
+) -> dict[str, Any]:
     """Ask the warden, again if it is just being started anew: every verb may be sent twice."""
+    packet = request(verb, fields)
     deadline = Deadline(limit)
     while True:
         try:
-            return outcome(_exchange(path, request(verb), deadline))
+            return outcome(_exchange(path, packet, deadline, [] if descriptor is None else [descriptor]))
         except OSError as problem:
             if deadline.left <= ASK_AGAIN:
                 reason = problem.strerror or str(problem)
@@ -74,12 +89,12 @@ def call(path: Path, verb: str, limit: float) -> dict[str, Any]:
         time.sleep(ASK_AGAIN)
 
 
-def _exchange(path: Path, packet: bytes, deadline: Deadline) -> bytes:
+def _exchange(path: Path, packet: bytes, deadline: Deadline, descriptors: list[int]) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
         # A time-out of 0 would mean not to wait at all.
         connection.settimeout(max(deadline.left, ASK_AGAIN))
         connection.connect(os.fspath(path))
-        connection.send(packet)
+        socket.send_fds(connection, [packet], descriptors)
         answer = connection.recv(LONGEST)
     if not answer:
         raise ConnectionResetError("the connection was lost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 import threading
@@ -19,13 +20,15 @@ _REQUEST = struct.Struct("IIQQIIII")
 _ANSWER = struct.Struct("IiQ")
 _INITIALISED = struct.Struct("IIIIHHIIHH28x")
 _READ_SIZE = 1 << 17
+_OPEN = 14
+_FLUSH = 25
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 @contextmanager
 def hung_mount(place: Path, user: int = 0) -> Iterator[None]:
     """A FUSE mount of the user's whose server reads every request, so that it cannot be withdrawn, and answers none
-    but the first.
+    but the first. On a file it can be opened, and root can never close it.
     """
     server, reader = _hang(place, user)
     try:
@@ -51,7 +54,8 @@ def await_blocked(pid: int, limit: float = 10.0) -> None:
 
 def _hang(place: Path, user: int) -> tuple[int, threading.Thread]:
     server = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-    options = f"fd={server},rootmode=40000,user_id={user},group_id={user}".encode()
+    root = 0o40000 if place.is_dir() else 0o100666
+    options = f"fd={server},rootmode={root:o},user_id={user},group_id={user}".encode()
     if _libc.mount(b"hung", os.fsencode(place), b"fuse", 0, options):
         raise OSError(ctypes.get_errno(), "no FUSE mount: load the module fuse")
     reader = threading.Thread(target=_serve, args=(server,), daemon=True)
@@ -65,7 +69,12 @@ def _serve(server: int) -> None:
         body = _INITIALISED.pack(7, 31, 0, 0, 0, 0, 4096, 0, 0, 0)
         os.write(server, _ANSWER.pack(_ANSWER.size + len(body), 0, request) + body)
         while True:
-            os.read(server, _READ_SIZE)
+            _, kind, request, _, uid, *_ = _REQUEST.unpack_from(os.read(server, _READ_SIZE))
+            if kind == _OPEN:
+                # The kernel then opens files without asking, and asks when they are closed.
+                os.write(server, _ANSWER.pack(_ANSWER.size, -errno.ENOSYS, request))
+            elif kind == _FLUSH and uid:
+                os.write(server, _ANSWER.pack(_ANSWER.size, 0, request))
     except OSError:
         # The mount is gone.
         return

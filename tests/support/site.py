@@ -8,12 +8,20 @@ import hashlib
 import json
 import os
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage import kernel
-from support.archives import Member, config, layer
+import pytest
 
+from moorage import command, config, kernel, mounts
+from moorage.settings import MIB
+from support import archives
+from support.namespaces import MOUNT, fresh
+
+PLACE = Path("/run/site")
 REPOSITORY = Path(__file__).parents[2]
 RELEASE = "6.12.48+deb13-cloud-amd64"
 SCOPE = "sys/fs/cgroup/system.slice/slurmstepd.scope"
@@ -22,6 +30,7 @@ MOTD = b"hello\n"
 SLURM_CONF = """\
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup,task/affinity
+PrologFlags=Contain
 Prolog={slurm}/prolog.d/*
 Epilog={slurm}/epilog.d/*
 PrologTimeout=120
@@ -39,9 +48,29 @@ VERSIONS = {
     "slirp4netns": "slirp4netns version 1.2.1",
     "kind": "kind version 0.33.0",
     "slurmd": "slurm-wlm 24.11.5",
-    "systemctl": "Id=moorage-sweep.service\nActiveState=inactive\nNeedDaemonReload=no\n",
+    "systemctl": (
+        "Id=moorage-sweep.service\nActiveState=inactive\nNeedDaemonReload=no\nUnitFileState=enabled\n\n"
+        "Id=moorage-sweep.timer\nActiveState=active\nNeedDaemonReload=no\nUnitFileState=enabled\n"
+    ),
 }
+# The whole command, but for where it finds the node.
+COMMAND = """\
+#!{python} -I
+import sys
+sys.path.insert(0, {package!r})
+from pathlib import Path
+from moorage import cli, command, config, examination, node
+place = Path({place!r})
+command.PATH, config.PLACE = str(place / "bin"), place / "moorage.yaml"
+examination.Node = lambda: node.Node(place / "node")
+cli.main()
+"""
 SILENT = ("conmon", "netavark", "getsubids", "newuidmap", "newgidmap", "srun")
+ROUTES = """\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t01004D0A\t0003\t0\t0\t0\t00000000\t0\t0\t0
+eth0\t00004D0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0
+"""
 DESCRIPTION = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534::/:\nalice:x:1001:1001::/:\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\nalice:x:1001:\n",
@@ -50,11 +79,17 @@ DESCRIPTION = {
     "etc/containers/policy.json": "{}",
     "run/systemd/system/.keep": "",
     "sys/fs/cgroup/system.slice/slurmd.service/cgroup.procs": "55\n",
+    "sys/class/net/eth0/mtu": "1500\n",
+    "proc/net/route": ROUTES,
+    "proc/sys/net/ipv4/ip_unprivileged_port_start": "1024\n",
 }
 ENABLED = {
     "multi-user.target": ("moorage-sweep.service", "moorage-trash.service"),
     "timers.target": ("moorage-sweep.timer",),
 }
+
+
+MODULES = ("fs/fuse/fuse", "net/netfilter/nf_tables", "net/netfilter/nft_fwd_netdev", "drivers/net/vxlan/vxlan")
 
 
 def kernel_files(release: str = RELEASE) -> dict[str, str]:
@@ -65,7 +100,7 @@ def kernel_files(release: str = RELEASE) -> dict[str, str]:
         "proc/filesystems": "nodev\tsysfs\nnodev\toverlay\n\text4\n",
         "proc/modules": "overlay 200704 0 - Live 0x0000000000000000\n",
         f"lib/modules/{release}/modules.builtin": "kernel/net/bridge/bridge.ko\n",
-        f"lib/modules/{release}/modules.dep": "kernel/fs/fuse/fuse.ko.xz:\nkernel/net/netfilter/nf_tables.ko: a.ko\n",
+        f"lib/modules/{release}/modules.dep": "".join(f"kernel/{name}.ko.xz:\n" for name in MODULES),
         "sys/module/overlay/refcnt": "0\n",
         "sys/module/tun/refcnt": "0\n",
         "sys/module/veth/refcnt": "0\n",
@@ -112,6 +147,11 @@ class Site:
         return self.place / "bin"
 
     @property
+    def command(self) -> Path:
+        """Moorage's own, as this site has it."""
+        return self.place / "moorage"
+
+    @property
     def configuration(self) -> Path:
         return self.place / "moorage.yaml"
 
@@ -143,6 +183,9 @@ class Site:
         for name in (*VERSIONS, *SILENT):
             self.program(name, VERSIONS.get(name, ""))
         self.configuration.write_text(CONFIGURATION)
+        package = str(REPOSITORY / "plugin")
+        self.command.write_text(COMMAND.format(python=sys.executable, package=package, place=str(self.place)))
+        self.command.chmod(0o755)
         self.run.mkdir(mode=0o755)
         for private in (self.states, self.scratch, self.store, self.graph, self.store / "probes"):
             private.mkdir(mode=0o700, parents=True)
@@ -173,6 +216,14 @@ class Site:
         assert old in self.configuration.read_text()
         self.configuration.write_text(self.configuration.read_text().replace(old, new))
 
+    def without_module(self, name: str) -> None:
+        listed = self.root / "lib/modules" / os.uname().release / "modules.dep"
+        listed.write_text(listed.read_text().replace(f"kernel/{name}.ko.xz:\n", ""))
+
+    def renamed(self, image: str) -> None:
+        images = self.graph / "overlay-images/images.json"
+        images.write_text(images.read_text().replace(IMAGE, image))
+
     def _make_units(self) -> None:
         units = self.root / "etc/systemd/system"
         for unit in (REPOSITORY / "config").glob("moorage-*"):
@@ -195,8 +246,8 @@ class Site:
 
     def _make_image(self) -> None:
         """As Podman keeps one of a single layer with a single file."""
-        tar = layer(Member("motd", data=MOTD))
-        description = config([tar])
+        tar = archives.layer(archives.Member("motd", data=MOTD))
+        description = archives.config([tar])
         self.image = hashlib.sha256(description).hexdigest()
         self.layer = hashlib.sha256(b"layer").hexdigest()
         digest = f"sha256:{hashlib.sha256(tar).hexdigest()}"
@@ -222,3 +273,17 @@ def _recipe(tar: bytes) -> bytes:
         {"type": 2, "payload": base64.b64encode(after).decode()},
     )
     return "".join(json.dumps(entry) + "\n" for entry in entries).encode()
+
+
+@contextmanager
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """In mounts of its own, with nothing of this machine where jobs have what is theirs."""
+    with fresh(MOUNT):
+        for place in ("/run", "/var/lib"):
+            mounts.mount_tmpfs(Path(place), size=256 * MIB, inodes=100000, uid=0, gid=0, mode=0o755)
+        PLACE.mkdir()
+        made = Site(PLACE)
+        made.make()
+        monkeypatch.setattr(command, "PATH", str(made.programs))
+        monkeypatch.setattr(config, "PLACE", made.configuration)
+        yield made

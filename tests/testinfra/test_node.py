@@ -1,39 +1,66 @@
-"""Is a node fit for jobs with --k8s? For a site: pytest tests/testinfra --hosts=ssh://node1,ssh://node2 --sudo"""
+"""Are these nodes fit for jobs with --k8s? For a site: pytest tests/testinfra --hosts=ssh://node1,ssh://node2 --sudo"""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from testinfra.host import Host
 
 MOORAGE = "/opt/moorage/bin/moorage"
+# Of these, and of each node image, the nodes of one job need the same.
+SAME = ("moorage", "slurm", "shim", "podman", "kind")
+REMEDIES = {
+    "moorage": "run the role on both, with the same wheels",
+    "shim": "build it again where it is of another Slurm",
+    "image": "moorage image add on both from the same archive, and moorage image prepare on both or on none",
+}
+
+Report = dict[str, Any]
+# The version of each thing that was met first, and the node that has it.
+Seen = dict[str, tuple[str, str]]
 
 
-def test_nothing_would_keep_a_job_from_starting(host: Host) -> None:
-    """All that the doctor knows of, the checks of the Prolog among them; each line of a failure names its remedy."""
+@pytest.fixture(scope="module")
+def report(host: Host) -> Report:
+    """All that the doctor knows of the node, the checks of the Prolog among it."""
     said = host.run(f"{MOORAGE} doctor --json")
-    assert said.stdout, f"moorage doctor did not run: {said.stderr}"
-    report = json.loads(said.stdout)
+    if not said.stdout:
+        pytest.fail(f"moorage doctor did not run: {said.stderr.strip()}: is Moorage installed there?", pytrace=False)
+    found: Report = json.loads(said.stdout)
+    return found
+
+
+@pytest.fixture(scope="session")
+def seen() -> Seen:
+    return {}
+
+
+def test_nothing_would_keep_a_job_from_starting(report: Report) -> None:
     faults = [one for one in report["findings"] if one["fault"] != "advice"]
-    assert not faults, "\n".join(f"{one['check']}: {one['cause']}: {one['remedy']}" for one in faults)
-    assert not report["not_looked_at"], "only root sees everything: pytest --sudo"
+    lines = [f"{report['node']}: {one['check']}: {one['cause']}: {one['remedy']}" for one in faults]
+    assert not faults, "\n".join(lines)
 
 
-def test_the_configuration_is_shown(host: Host) -> None:
-    said = host.run(f"{MOORAGE} config show --json")
-    assert said.succeeded, said.stderr
-    assert "scratch.path" in json.loads(said.stdout)
+def test_everything_was_looked_at(report: Report) -> None:
+    left_out = ", ".join(report["not_looked_at"])
+    assert not left_out, f"{report['node']}: {left_out}: only root may look at that: pytest --sudo"
 
 
-def test_jobs_are_swept_from_time_to_time(host: Host) -> None:
-    assert host.service("moorage-sweep.timer").is_running
+def test_jobs_over_several_nodes_find_the_same_on_each(report: Report, seen: Seen) -> None:
+    """Compared with the nodes before this one; where only one is looked at there is nothing to compare."""
+    differences = skew(report, seen)
+    assert not differences, "\n".join(differences)
 
 
-@pytest.mark.parametrize(
-    ("place", "mode"),
-    [("/run/moorage", 0o755), ("/var/lib/moorage", 0o755), ("/var/lib/moorage/jobs", 0o700)],
-)
-def test_directories_are_roots(host: Host, place: str, mode: int) -> None:
-    directory = host.file(place)
-    assert (directory.user, directory.group, directory.mode) == ("root", "root", mode)
+def skew(report: Report, seen: Seen) -> list[str]:
+    lines = []
+    for what, version in report["versions"].items():
+        kind = what.partition(" ")[0]
+        if what in SAME or kind == "image":
+            other, before = seen.setdefault(what, (report["node"], version))
+            if version != before:
+                remedy = REMEDIES.get(kind, "install the same on both")
+                lines.append(f"{report['node']}: {what} is {version}, and {before} on {other}: {remedy}")
+    return lines

@@ -78,6 +78,19 @@ def test_values_know_where_they_come_from(file: Path) -> None:
         ("kubernetes:\n  patience: 0.5\n", 2, "kubernetes.patience is 0.5: give a number from 1 to 20"),
         ("kubernetes:\n  patience: .inf\n", 2, "give a number from 1"),
         ("kubernetes:\n  etcd: ram\n", 2, "give one of memory, disk"),
+        ("fabric:\n  source_ports: 600\n", 2, "fabric.source_ports is 600: give a range of ports, such as 600-1023"),
+        ("fabric:\n  source_ports: 1023-600\n", 2, "give a range of ports"),
+        ("fabric:\n  source_ports: 0-600\n", 2, "give a range of ports"),
+        ("fabric:\n  source_ports: 600-65536\n", 2, "give a range of ports"),
+        ("fabric:\n  host: node\n", 2, "fabric.host is 'node': give a name with {host} in it once"),
+        ("fabric:\n  host: '{host}{host}'\n", 2, "give a name with {host} in it once"),
+        ("fabric:\n  host: {host}\n", 2, "fabric.host"),
+        ("fabric:\n  interface: ib0/1\n", 2, "give the name of a network interface, such as eth1"),
+        ("fabric:\n  interface: sixteen-letters0\n", 2, "give the name of a network interface"),
+        ("fabric:\n  subnet: 10.89.0.0/24\n", 2, "give an IPv4 network of 16 bits, such as 10.89.0.0/16"),
+        ("fabric:\n  subnet: 10.89.1.0/16\n", 2, "give an IPv4 network of 16 bits"),
+        ("fabric:\n  subnet: 256.89.0.0/16\n", 2, "give an IPv4 network of 16 bits"),
+        ("fabric:\n  subnet: 224.0.0.0/16\n", 2, "give an IPv4 network of 16 bits"),
         ("kubernetes:\n  further_images: kindest/node:v1.35.4\n", 2, "give a list of images with their tags"),
         ("kubernetes:\n  further_images: [node]\n", 2, "give a list of images with their tags"),
         ("policy:\n  users: alice\n", 2, "policy.users is 'alice': give a list of names, each once; [] for none"),
@@ -168,6 +181,8 @@ def test_the_shipped_file_says_what_is_so_anyway() -> None:
     config = load(SHIPPED)
     assert config == Config()
     assert {name for name, _ in config.values() if config.source(name) == "default"} == {
+        "fabric.hosts",
+        "fabric.interface",
         "kubernetes.archive",
         "kubernetes.image",
         "kubernetes.kind",

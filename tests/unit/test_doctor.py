@@ -36,7 +36,7 @@ def give(monkeypatch: pytest.MonkeyPatch) -> Give:
 
         def examine(_: object, **how: object) -> Report:
             asked.append(how)
-            return Report(list(findings), list(left_out))
+            return Report(list(findings), list(left_out), {"podman": "podman version 5.4.2"})
 
         monkeypatch.setattr(examination, "examine", examine)
         return asked
@@ -98,6 +98,7 @@ def test_json_has_all_of_a_finding(give: Give, capsys: pytest.CaptureFixture[str
         "node": socket.gethostname(),
         "findings": [dataclasses.asdict(SYSCTL), dataclasses.asdict(ADVICE)],
         "not_looked_at": ["store"],
+        "versions": {"podman": "podman version 5.4.2"},
     }
     assert said.err == ""
 

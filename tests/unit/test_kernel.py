@@ -140,7 +140,7 @@ def test_ubuntus_restriction(node: Node, restricted: str, profiles: str, bad: bo
 def test_the_lists_of_modules_are_read_once(node: Node) -> None:
     facts = Facts()
     assert list(kernel.check(node, RELEASE, facts)) == []
-    assert facts.known["modules"]["value"] == ["bridge", "fuse", "nf_tables"]
+    assert facts.known["modules bridge fuse nf_tables"]["value"] == ["bridge", "fuse", "nf_tables"]
 
 
 def test_what_we_ship_is_enough() -> None:

@@ -22,7 +22,7 @@ class Host:
     def __init__(self, path: Path, admitted: tuple[int, ...]) -> None:
         self.path = path
         self.events = selectors.DefaultSelector()
-        self.served: list[tuple[Connection, str]] = []
+        self.served: list[tuple[Connection, wire.Request]] = []
         self.listener = Listener(bound(path, HERE), self.events, admitted, lambda *call: self.served.append(call))
         self.callers: list[socket.socket] = []
 
@@ -65,12 +65,34 @@ def test_a_request_is_served(host: Host) -> None:
     caller = host.caller()
     caller.send(wire.request("usage"))
     host.turn()
-    ((connection, verb),) = host.served
-    assert verb == "usage"
+    ((connection, request),) = host.served
+    assert request == wire.Request("usage")
     assert (connection.peer.pid, connection.peer.uid) == (os.getpid(), HERE)
     host.listener.answer(connection, wire.ok({"a": 1}))
     assert wire.outcome(caller.recv(4096)) == {"a": 1}
     assert caller.recv(4096) == b""
+
+
+def test_what_comes_with_a_descriptor_is_left_to_another_process(host: Host) -> None:
+    """And then it is heard no more here, whatever else it sends, until its time is up."""
+
+    def leave(connection: Connection, request: wire.Request) -> None:
+        host.served.append((connection, request))
+        host.listener.leave(connection)
+        connection.wait(0.1, "nobody came")
+
+    host.listener.serve = leave
+    caller = host.caller()
+    packet = wire.request("plug", {"what": "fabric"})
+    for _ in range(2):
+        caller.send(packet)
+    host.turn()
+    ((connection, request),) = host.served
+    assert request == wire.Request("plug", "fabric")
+    assert connection.stream.recv(4096) == packet
+    host.until_all_are_answered()
+    with pytest.raises(wire.Refused, match="nobody came"):
+        wire.outcome(caller.recv(4096))
 
 
 def test_who_is_not_admitted_is_told_and_not_kept(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from moorage import job
 from moorage.errors import MoorageError, UserError
 from moorage.hardware import Bind, Hardware
-from moorage.mooring import Mooring, Waits, this_job
+from moorage.mooring import Mooring, Segment, Waits, WayOut, this_job
 
 FIELDS: dict[str, Any] = {
     "job": 17,
@@ -53,6 +53,22 @@ def test_hardware(run: Path) -> None:
     assert Mooring.load(17).hardware == Hardware()
 
 
+def test_a_job_of_one_node_shares_nothing(run: Path) -> None:
+    (run / "job.json").write_text(json.dumps(FIELDS | {"fabric": None, "gateway": None}))
+    mooring = Mooring.load(17)
+    assert (mooring.nodes, mooring.place, mooring.fabric, mooring.gateway) == (1, 0, None, None)
+
+
+def test_networks(run: Path) -> None:
+    fabric = {"subnet": "10.89.0.0/16", "mtu": 1450, "hardware_address": "0a:00:00:11:00:02", "hosts": ["n1", "n2"]}
+    gateway = {"address": "100.96.0.2/30", "router": "100.96.0.1", "mtu": 1500}
+    (run / "job.json").write_text(json.dumps(FIELDS | {"nodes": 2, "place": 1, "fabric": fabric, "gateway": gateway}))
+    mooring = Mooring.load(17)
+    assert (mooring.nodes, mooring.place) == (2, 1)
+    assert mooring.fabric == Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
+    assert mooring.gateway == WayOut("100.96.0.2/30", "100.96.0.1", 1500)
+
+
 @pytest.mark.parametrize("missing", ["srun", "wait"])
 def test_without(run: Path, missing: str) -> None:
     (run / "job.json").write_text(json.dumps({name: value for name, value in FIELDS.items() if name != missing}))
@@ -77,6 +93,8 @@ def test_a_refusal_is_the_error(run: Path) -> None:
         ("{}", "not understood"),
         (json.dumps(FIELDS | {"wait": {"other": 1}}), "not understood"),
         (json.dumps(FIELDS | {"podman": None}), "not understood"),
+        (json.dumps(FIELDS | {"fabric": {"subnet": "10.89.0.0/16"}}), "not understood"),
+        (json.dumps(FIELDS | {"gateway": {"address": "100.96.0.2/30"}}), "not understood"),
     ],
 )
 def test_not_prepared(run: Path, content: str | None, said: str) -> None:

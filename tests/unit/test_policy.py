@@ -78,7 +78,7 @@ def test_who_is_in_a_group_that_is_named_may() -> None:
         ({"qos": ("high",)}, "QOS 'normal' may not use --k8s here (policy.qos): submit with --qos=high, or "),
         (
             {"most_nodes": 3},
-            "this job has 4 nodes, and one with --k8s may have 3 (policy.most_nodes): submit with --nodes=3, or ",
+            "this job has 4 nodes, and one with --k8s may have 3 (policy.most_nodes): ask for nodes=3, or ",
         ),
     ],
 )
@@ -143,6 +143,12 @@ ENVIRON = {
 def test_what_slurmd_says(said: dict[str, str], applicant: Applicant) -> None:
     environ = ENVIRON | said
     assert Applicant.of(Job.from_hook(environ), environ) == applicant
+
+
+@pytest.mark.parametrize(("job", "wanted", "counted"), [("4", None, 4), ("4", 2, 2), ("4", 9, 4), ("", 2, None)])
+def test_nodes_that_take_no_part_do_not_count(job: str, wanted: int | None, counted: int | None) -> None:
+    environ = ENVIRON | {"SLURM_JOB_NUM_NODES": job}
+    assert Applicant.of(Job.from_hook(environ), environ, wanted).nodes == counted
 
 
 GETENT = """\

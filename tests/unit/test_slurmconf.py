@@ -215,3 +215,25 @@ def test_the_place_of_plugstack(here: Path, text: str, path: str) -> None:
 def test_what_of_a_users_words_slurm_checks(here: Path, line: str, account: bool, qos: bool) -> None:
     settings = read(written(here, f"{GOOD}{line}\n"))
     assert (slurmconf.checks("account", settings), slurmconf.checks("qos", settings)) == (account, qos)
+
+
+@pytest.mark.parametrize(
+    ("line", "all_nodes"),
+    [
+        ("", False),
+        ("PrologFlags=Serial", False),
+        ("PrologFlags=Serial,alloc", True),
+        ("PrologFlags=Contain", True),
+        ("prologflags = X11 , Serial", True),
+        ("PrologFlags=RunInJob", True),
+        ("PrologFlags=DeferBatch", False),
+        ("PrologFlags=Alloc\nPrologFlags=Serial", False),
+    ],
+)
+def test_jobs_on_several_nodes_need_all_of_them_prepared(here: Path, line: str, all_nodes: bool) -> None:
+    """A job that is refused for this has touched nothing of the node."""
+    file = written(here, f"{GOOD}{line}\n")
+    found = [str(finding) for finding in slurmconf.several_nodes(file, read(file))]
+    said = f"{file} has not PrologFlags=Alloc, without which the other nodes of a job are not prepared in time"
+    assert found == ([] if all_nodes else [f"{said}: set it, or submit with --nodes=1"])
+    assert all(finding.fault == "user" for finding in slurmconf.several_nodes(file, read(file)))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from moorage import state
 from moorage.config import Config
 from moorage.errors import MoorageError
 from moorage.job import Job
+from moorage.net.fabric import Fabric
+from moorage.net.fabric import Site as FabricSite
+from moorage.net.gateway import Gateway
 from moorage.process import Process
 from moorage.state import Limits, Phase, Scratch, State, forget, jobs, load
 from moorage.usage import Usage
@@ -30,6 +34,8 @@ FULL = State(
     lender=Process(5, 6),
     tree=Path("/sys/fs/cgroup/x/job_17/step_0/user/task_1/k8s"),
     usage=Usage(1.5, 1 << 30, 12),
+    fabric=Fabric.of(17, "eth0", 1500, [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")], 1, FabricSite()),
+    gateway=Gateway(17, IPv4Network("100.96.0.68/30"), 1500, 339, (IPv4Network("192.0.2.0/24"),), 4096),
 )
 
 
@@ -48,6 +54,16 @@ def test_what_is_saved_is_loaded(kept: State) -> None:
 def test_every_field_is_kept() -> None:
     empty = {field.name for field in dataclasses.fields(FULL) if getattr(FULL, field.name) is None}
     assert not empty, "FULL has to have them all, or the test above shows nothing"
+
+
+def test_one_of_an_earlier_release_names_no_networks(directory: Path) -> None:
+    FULL.save()
+    fields = json.loads(JOB.state.read_text())
+    JOB.state.write_text(json.dumps({name: fields[name] for name in fields if name not in ("fabric", "gateway")}))
+    known = load(17)
+    assert known
+    assert (known.job, known.networked) == (JOB, False)
+    assert FULL.networked
 
 
 def test_it_begins_with_this_process_in_this_boot() -> None:

@@ -13,6 +13,7 @@ from moorage.deadline import Deadline
 from moorage.errors import UsageError, UserError
 from moorage.job import Job
 from moorage.lock import Lock
+from moorage.net import names
 from moorage.process import Process
 from moorage.state import Limits, State, forget, jobs
 from moorage.sweep import Found
@@ -34,6 +35,8 @@ def state(number: int, **fields: object) -> State:
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(job, "STATE", tmp_path / "jobs")
+    monkeypatch.setattr(names, "jobs", list)
+    monkeypatch.setattr(names, "links_of", lambda _: [])
     return tmp_path / "jobs"
 
 
@@ -109,6 +112,23 @@ def test_a_job_that_ends_meanwhile(cleared: list[int], directory: Path, monkeypa
     found = swept()
     assert str(found[1]) == "job 18 has just gone"
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (True, "job 18 was removed: nothing is known of it but its links"),
+        (False, "job 18 would be removed: nothing is known of it but its links"),
+    ],
+)
+def test_links_of_a_job_of_which_nothing_is_known(
+    cleared: list[int], monkeypatch: pytest.MonkeyPatch, act: bool, said: str
+) -> None:
+    state(17, owner=HERE)
+    monkeypatch.setattr(names, "jobs", lambda: [17, 18])
+    monkeypatch.setattr(names, "links_of", lambda number: [f"moor{number}v"])
+    assert [str(found) for found in swept(act)] == ["job 17 is in use", said]
+    assert cleared == [18] * act
 
 
 def test_there_is_a_limit(cleared: list[int]) -> None:

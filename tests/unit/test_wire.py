@@ -13,9 +13,14 @@ from moorage import wire
 from moorage.errors import MoorageError
 
 
-@pytest.mark.parametrize("verb", wire.VERBS)
+@pytest.mark.parametrize("verb", [verb for verb in wire.VERBS if verb != "plug"])
 def test_requests(verb: str) -> None:
-    assert wire.verb_of(wire.request(verb)) == verb
+    assert wire.understood(wire.request(verb)) == wire.Request(verb)
+
+
+@pytest.mark.parametrize("what", wire.PLUGGED)
+def test_what_is_to_be_plugged(what: str) -> None:
+    assert wire.understood(wire.request("plug", {"what": what})) == wire.Request("plug", what)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +32,11 @@ def test_requests(verb: str) -> None:
         b'{"verb": null}',
         b'{"verb": "kill"}',
         b'{"verb": "usage", "job": 18}',
+        b'{"verb": "usage", "what": "fabric"}',
+        b'{"verb": "plug"}',
+        b'{"verb": "plug", "what": null}',
+        b'{"verb": "plug", "what": "eth0"}',
+        b'{"verb": "plug", "what": "fabric", "job": 18}',
         b'["verb", "usage"]',
         b'{"verb": "usage"',
         b"[" * 4096,
@@ -36,7 +46,7 @@ def test_requests(verb: str) -> None:
 )
 def test_what_is_no_request(packet: bytes) -> None:
     with pytest.raises(wire.Refused, match="not understood"):
-        wire.verb_of(packet)
+        wire.understood(packet)
 
 
 def test_answers() -> None:

@@ -43,11 +43,16 @@ def images(store: Store) -> list[Image]:
         raise MoorageError(f"the list of images in {store.graph} is damaged ({error!r})") from error
 
 
+def called(store: Store, wanted: str) -> Image | None:
+    """The image of this name."""
+    spellings = set(catalog.spellings(wanted)) | {f"docker.io/{wanted}"}
+    return next((image for image in images(store) if spellings & set(image.names)), None)
+
+
 def holds(store: Store, wanted: str) -> bool:
     """Whether an image is there by this name; of a damaged list it is said elsewhere that it is."""
-    spellings = set(catalog.spellings(wanted)) | {f"docker.io/{wanted}"}
     try:
-        return any(spellings & set(image.names) for image in images(store))
+        return called(store, wanted) is not None
     except MoorageError:
         return True
 

@@ -37,6 +37,10 @@ VNI_PLACE: Final = 12
 NEVER_FRAGMENTED: Final = 1
 
 
+class Taken(UserError):
+    """Another job on this node has the network that this one would get; no fault of the node's."""
+
+
 @dataclass(frozen=True)
 class Site:
     """What a site settles for all fabrics; the same on all its nodes."""
@@ -272,9 +276,14 @@ def _told(fabric: Fabric) -> Iterator[None]:
     except NetlinkError as error:
         match error.code:
             case errno.EEXIST:
-                raise MoorageError(
-                    f"network {fabric.vni}, which job {fabric.job} gets by its number, is in use on this node"
+                raise Taken(
+                    f"network {fabric.vni}, which job {fabric.job} gets by its number, is in use on this node",
+                    "submit it again: it gets another number",
                 ) from error
             case errno.EADDRINUSE:
-                raise MoorageError(f"UDP port {fabric.port}, the fabric's, is in use on this node") from error
+                raise UserError(
+                    f"UDP port {fabric.port}, the fabric's, is in use on this node", "free it, or choose another"
+                ) from error
+            case errno.EOPNOTSUPP:
+                raise UserError("this kernel makes no VXLAN", "modprobe vxlan") from error
         raise

@@ -22,6 +22,10 @@ class Watch:
 
     def __init__(self, kept: Sequence[Kept]) -> None:
         self.kept = kept
+        # At first there may have been changes of which nobody was told.
+        self.unseen = True
+        # Those that could not be put back.
+        self.failed: set[str] = set()
         # Before anything is looked at: nothing is missed in between.
         self.changes = Changes()
 
@@ -30,16 +34,19 @@ class Watch:
 
     def look(self) -> list[str]:
         """The names of the rules that had to be put back; what went wrong with one keeps none of the others from it."""
-        if not self.changes.drain():
-            return []
+        changed = self.changes.drain() or self.unseen
+        self.unseen = False
         mended: list[str] = []
         errors: list[Exception] = []
         for one in self.kept:
             try:
-                if not one.intact():
+                # What was begun and not finished may have its rules, and be down.
+                if one.name in self.failed or (changed and not one.intact()):
                     one.mend()
                     mended.append(one.name)
+                self.failed.discard(one.name)
             except Exception as error:
+                self.failed.add(one.name)
                 errors.append(error)
         if errors:
             raise ExceptionGroup("rules could not be put back", errors)

@@ -69,6 +69,8 @@ def _shown(name: str, value: object) -> str:
             return f"[{', '.join(value)}]"
         case int() if name.endswith((".size", "memory", ".keep_free", ".reserve")):
             return shown_size(value)
+        case str() if "{" in value:
+            return json.dumps(value)
         case float():
             return f"{value:g}"
         case _:

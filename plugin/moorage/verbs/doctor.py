@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         prog="moorage doctor", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--user", action="append", default=[], help="look at this user, too; may be given again")
-    parser.add_argument("--json", action="store_true", help="print {node, findings: [...], not_looked_at: [...]}")
+    parser.add_argument("--json", action="store_true", help="print {node, findings, not_looked_at, versions}")
     depth = parser.add_mutually_exclusive_group()
     depth.add_argument(
         "--quick", action="store_true", help="start no programs whose version is known: for a health check"
@@ -68,7 +68,8 @@ def as_lines(report: Report) -> str:
 
 def as_json(report: Report) -> str:
     found = [asdict(finding) for finding in report.findings]
-    return json.dumps({"node": socket.gethostname(), "findings": found, "not_looked_at": report.left_out})
+    said = {"findings": found, "not_looked_at": report.left_out, "versions": report.versions}
+    return json.dumps({"node": socket.gethostname(), **said})
 
 
 def user_findings(name: str) -> Iterator[Finding]:

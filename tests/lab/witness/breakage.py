@@ -5,11 +5,14 @@ For use in a guest as root; shares no code with what is broken.
 
 import os
 import re
+import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 # What a breakage adds to the hook's environment, and the command that it is started by.
 Twist = tuple[dict[str, str], list[str]]
@@ -43,7 +46,9 @@ def away(*paths: Path | str) -> Breakage:
 
     @contextmanager
     def broken() -> Iterator[Twist]:
-        places = [Path(path) for path in paths]
+        places = [Path(path) for path in paths if os.path.lexists(path)]
+        if len(places) < len(paths):
+            raise FileNotFoundError(f"not there to be taken away: {sorted({*map(Path, paths)} - {*places})}")
         for place in places:
             _aside(place).parent.mkdir(exist_ok=True)
             place.rename(_aside(place))
@@ -87,7 +92,7 @@ def edited(path: Path | str, pattern: str, new: str) -> Breakage:
     def edit(old: bytes) -> bytes:
         text, count = re.subn(pattern, new, old.decode(), flags=re.MULTILINE)
         if not count:
-            raise SystemExit(f"{path} has nothing like {pattern}")
+            raise ValueError(f"{path} has nothing like {pattern}")
         return text.encode()
 
     return instead(path, edit)
@@ -158,13 +163,13 @@ def covered(place: Path | str, kind: str, options: str, **files: str) -> Breakag
 
     @contextmanager
     def broken() -> Iterator[Twist]:
-        _run("mount", "-t", kind, "-o", options, kind, str(place))
+        run("mount", "-t", kind, "-o", options, kind, str(place))
         try:
             for name, text in files.items():
                 (Path(place) / name.replace("_", ".")).write_text(text)
             yield PLAIN
         finally:
-            _run("umount", str(place))
+            run("umount", str(place))
 
     return broken
 
@@ -172,11 +177,11 @@ def covered(place: Path | str, kind: str, options: str, **files: str) -> Breakag
 def unloaded(module: str) -> Breakage:
     @contextmanager
     def broken() -> Iterator[Twist]:
-        _run("modprobe", "--remove", module)
+        run("modprobe", "--remove", module)
         try:
             yield PLAIN
         finally:
-            _run("modprobe", module)
+            run("modprobe", module)
 
     return broken
 
@@ -193,5 +198,15 @@ def both(*breakages: Breakage) -> Breakage:
     return broken
 
 
-def _run(*argv: str) -> None:
+def undone_when_stopped() -> None:
+    """Whoever ends this program wants the node as it was all the same."""
+    for stopping in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(stopping, _stop)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def run(*argv: str) -> None:
     subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)

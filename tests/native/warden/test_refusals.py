@@ -60,7 +60,7 @@ class TestRefusals:
         self, manager: Manager, agent: Peer, placeholder: Peer
     ) -> None:
         with Peer(0) as root:
-            for verb in ("lend", "delegate"):
+            for verb in ("lend", "delegate", "plug"):
                 self.refused(root, verb, "only a task of this job")
             self.refused(root, "usage", "nothing has been delegated")
             delegated(agent, placeholder)
@@ -181,7 +181,7 @@ class TestPatience:
 
     def test_descriptors_that_are_sent_along_are_not_kept(self, manager: Manager, agent: Peer) -> None:
         before = descriptors(manager)
-        agent.do(send_descriptors)
+        agent.do(send_descriptors, wire.request("usage"), "/dev/null", "/dev/zero")
         # After its answer it still tells the journal.
         await_same(lambda: descriptors(manager), before)
 
@@ -195,6 +195,10 @@ class TestPatience:
             b"{" * 5000,
             b"1" * 4096,
             b'{"verb": "plug"}',
+            b'{"verb": "plug", "what": "kernel"}',
+            b'{"verb": "plug", "what": ["fabric"]}',
+            b'{"verb": "plug", "what": "fabric", "job": 18}',
+            b'{"verb": "usage", "what": "fabric"}',
             b'{"verb": ["lend"]}',
             b'{"verb": "usage", "job": 18}',
             b'{"VERB": "usage"}',

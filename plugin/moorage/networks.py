@@ -1,0 +1,133 @@
+"""The networks of a job on this node, from the Prolog to the Epilog.
+
+To be imported where a job has any: pyroute2, which all of it stands on, takes longer to import than most jobs' hooks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from ipaddress import IPv4Network
+from typing import TYPE_CHECKING, Final
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from moorage.errors import MoorageError, UserError
+from moorage.net import fabric, gateway, names, namespace, nft, underlay
+from moorage.net.fabric import Fabric, Taken
+from moorage.net.gateway import Gateway
+from moorage.net.links import links
+from moorage.net.peers import Rule
+from moorage.net.watch import Kept
+
+if TYPE_CHECKING:
+    from moorage import config
+    from moorage.job import Job
+    from moorage.state import State
+
+__all__ = ["Taken"]
+
+FABRIC: Final = "fabric"
+UPLINK: Final = "uplink"
+# What the job's ends are called in its own network.
+ENDS: Final = {FABRIC: "fabric0", UPLINK: "uplink0"}
+EXPLAINED: Final = "docs/network.md"
+
+
+def join(job: Job, nodes: Sequence[str], site: config.Fabric) -> Fabric:
+    """The fabric that a job on these nodes gets here; a UserError, of which Taken is no fault of the node's."""
+    with _told("see the section fabric of moorage.yaml"):
+        _free(IPv4Network(site.subnet))
+        rule = Rule(site.host, site.hosts, site.interface)
+        return underlay.fabric(job.id, nodes, job.node, rule, _settled(site))
+
+
+def way_out(job: Job, fabric_port: int, site: gateway.Site) -> Gateway:
+    """What the uplink `kernel` is for this job; a UserError if it cannot be."""
+    with _told("take kernel out of uplink.allowed on this node"):
+        return Gateway.of(job.id, fabric_port, site)
+
+
+def make(state: State, site: config.Fabric) -> None:
+    """What the state names. It is the Prolog's to do: its words reach the user, and it undoes what it has begun."""
+    with _told(f"see what this asks of a node in {EXPLAINED}"):
+        if state.fabric:
+            fabric.make(state.fabric, _settled(site))
+        if state.gateway:
+            gateway.make(state.gateway)
+
+
+def plug(state: State, what: str, descriptor: int) -> None:
+    """Have an end in the network namespace that the job's owner has handed over."""
+    namespace.verify(descriptor, state.job.uid)
+    if what == FABRIC and state.fabric:
+        fabric.plug(state.fabric, descriptor, ENDS[what])
+    elif what == UPLINK and state.gateway:
+        gateway.plug(state.gateway, descriptor, ENDS[what])
+    else:
+        raise MoorageError(f"this job has no {what} to plug")
+
+
+def kept(state: State) -> list[Kept]:
+    """The rules that have to be there as long as the job is."""
+    joined, out = state.fabric, state.gateway
+    return [
+        *([Kept(FABRIC, lambda: fabric.intact(joined), lambda: fabric.mend(joined))] if joined else []),
+        *([Kept(UPLINK, lambda: gateway.intact(out), lambda: gateway.mend(out))] if out else []),
+    ]
+
+
+def remove(job: int) -> None:
+    """Whatever there is of any, of which nothing but the job's number has to be known."""
+    if left(job):
+        fabric.remove(job)
+        gateway.remove(job)
+
+
+def left(job: int) -> list[str]:
+    """The links and tables of the job that are there."""
+    families = (nft.IPV4, nft.IPV6, nft.INET, nft.NETDEV)
+    tables = {name for family in families for name in nft.names(family) if name == names.table(job)}
+    return [*names.links_of(job), *tables]
+
+
+def obstacles(site: config.Fabric) -> Iterator[UserError]:
+    """What keeps every fabric from this node."""
+    looks: tuple[Callable[[], None], ...] = (
+        lambda: fabric.check(_settled(site)),
+        lambda: _free(IPv4Network(site.subnet)),
+    )
+    for look in looks:
+        try:
+            look()
+        except UserError as error:
+            yield error
+
+
+def _settled(site: config.Fabric) -> fabric.Site:
+    low, high = map(int, site.source_ports.split("-"))
+    return fabric.Site(site.port, (low, high), site.flood)
+
+
+def _free(subnet: IPv4Network) -> None:
+    with links() as here:
+        taken = [network for network in here.networks() if network.overlaps(subnet)]
+    if taken:
+        raise UserError(
+            f"this node has a route to {taken[0]}, and containers would have {subnet}", "choose another fabric.subnet"
+        )
+
+
+@contextmanager
+def _told(remedy: str) -> Iterator[None]:
+    """What stands in the way, and what to do about it."""
+    try:
+        yield
+    except UserError:
+        raise
+    except NetlinkError as error:
+        cause = f"the kernel refuses a part of the job's network ({os.strerror(error.code)})"
+        raise UserError(cause, "load the modules of config/modules-load.d/moorage.conf") from error
+    except (MoorageError, OSError) as error:
+        raise UserError(str(error), remedy) from error
