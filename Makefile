@@ -1,12 +1,12 @@
 # Moorage. `make help` says what there is.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-PARTS = lint unit native lab walk clusters endings together starts sizes references
+PARTS = lint unit native lab walk clusters endings together starts sizes references rollout upgrade
 ARMS = warm cold
 REPEAT = 2
 
 .DEFAULT_GOAL = help
-.PHONY: help lint unit native lab test test-full demo bench-start clean
+.PHONY: help lint unit native lab test test-full demo bench-start rollout-check clean
 .SILENT:
 
 help:
@@ -45,6 +45,11 @@ native lab:
 bench-start:
 	tools/expect bench-start
 	tools/as-root tools/bootstrap tests/lab/lab bench-start --repeat=$(REPEAT) $(ARMS:%=--form=%)
+
+#: make rollout-check  the role on a bare node: installed, run again, tried with every fault, and off without a trace
+rollout-check:
+	tools/expect rollout-check
+	tools/as-root tools/bootstrap tests/lab/lab rollout-check
 
 #: make clean      empties the cache (MOORAGE_CACHE, /var/cache/moorage unless set)
 clean:

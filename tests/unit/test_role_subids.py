@@ -73,5 +73,5 @@ def test_again_there_is_nothing_to_do() -> None:
 
 
 def test_no_range_meets_one_that_is_there() -> None:
-    with pytest.raises(AnsibleFilterError, match="the range of carol, 1879244800 to 1879310335, would meet .* eve"):
+    with pytest.raises(AnsibleFilterError, match=r"the range of carol, 1879244800 to 1879310335, would meet .* eve"):
         subids.missing({"/etc/subuid": "eve:1879310335:10"}, CAROL, 1000, 60000)

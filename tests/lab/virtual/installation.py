@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+from moorage import __version__
 from moorage.command import Completed, run
 
 from . import mirror
@@ -35,14 +36,20 @@ INPUTS: tuple[Input, ...] = (json.dumps(CONFIGURATION), Path(__file__), *PRODUCT
 
 def install(tree: Path, place: Path) -> None:
     """Run the role's parts install and configure in `tree`; `place` keeps its log."""
-    wheels = place / "wheels"
-    wheels.mkdir()
-    for wheel in dependencies(python_of(tree)).glob("*.whl"):
-        shutil.copy(wheel, wheels)
-    _build_wheel(place, wheels)
+    wheels = brought(place, python_of(tree))
     with phase("installing Moorage in the guest by its role"):
         _play(tree, place, wheels)
     shutil.rmtree(wheels)
+
+
+def brought(place: Path, python: str, release: str = __version__) -> Path:
+    """A directory of wheels as an admin would bring it to his nodes; ours may call itself another release."""
+    wheels = place / "wheels"
+    wheels.mkdir(parents=True)
+    for wheel in dependencies(python).glob("*.whl"):
+        shutil.copy(wheel, wheels)
+    _build_wheel(place, wheels, release)
+    return wheels
 
 
 def python_of(tree: Path) -> str:
@@ -64,7 +71,7 @@ def dependencies(python: str) -> Path:
     return cached(f"wheels-{python}", wanted, build)
 
 
-def _build_wheel(place: Path, wheels: Path) -> None:
+def _build_wheel(place: Path, wheels: Path, release: str) -> None:
     """From a copy, because the build leaves files beside its sources."""
     source = place / "source"
     for part in PRODUCT:
@@ -73,6 +80,8 @@ def _build_wheel(place: Path, wheels: Path) -> None:
             shutil.copytree(part, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(part, target)
+    package = source / "plugin/moorage/__init__.py"
+    package.write_text(package.read_text().replace(f'"{__version__}"', f'"{release}"'))
     # The same source makes the same wheel, whenever that is.
     env = {"SOURCE_DATE_EPOCH": "1700000000"}
     run([sys.executable, "-c", BUILD, wheels], cwd=source, env=env, limit=LIMIT, log=place.with_suffix(".log"))
