@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import tomllib
@@ -32,6 +33,8 @@ CONFIGURATION: dict[str, dict[str, object]] = {
     "kubernetes": {"image": IMAGE, "kind": f"{CARRIED}/kind", "patience": 6},
 }
 INPUTS: tuple[Input, ...] = (json.dumps(CONFIGURATION), Path(__file__), *PRODUCT)
+
+_CHANGED = re.compile(r"^guest +:.*\bchanged=(\d+)", re.MULTILINE)
 
 
 def install(tree: Path, place: Path) -> None:
@@ -89,7 +92,16 @@ def _build_wheel(place: Path, wheels: Path, release: str) -> None:
 
 
 def _play(tree: Path, place: Path, wheels: Path) -> None:
-    variables = {
+    inventory = place / "inventory.json"
+    inventory.write_text(json.dumps({"compute": {"hosts": {"guest": variables(tree, wheels)}}}))
+    play(PLAYBOOK, inventory, log=place.with_suffix(".log"))
+    shutil.rmtree(tree / "tmp/ansible", ignore_errors=True)
+    inventory.unlink()
+
+
+def variables(tree: Path, wheels: Path) -> dict[str, object]:
+    """Of a host that is a tree of files."""
+    return {
         "ansible_host": str(tree),
         "ansible_connection": "community.general.chroot",
         "ansible_chroot_exe": str(ENTER),
@@ -100,11 +112,11 @@ def _play(tree: Path, place: Path, wheels: Path) -> None:
         "moorage_wheels": str(wheels),
         "moorage_config": CONFIGURATION,
     }
-    inventory = place / "inventory.json"
-    inventory.write_text(json.dumps({"compute": {"hosts": {"guest": variables}}}))
-    play(PLAYBOOK, inventory, log=place.with_suffix(".log"))
-    shutil.rmtree(tree / "tmp/ansible", ignore_errors=True)
-    inventory.unlink()
+
+
+def changed(recap: str) -> int:
+    """How many tasks of a play have changed something, by its last lines."""
+    return sum(int(number) for number in _CHANGED.findall(recap))
 
 
 def play(playbook: Path, inventory: Path, *options: str, limit: float = LIMIT, log: Path | None = None) -> Completed:

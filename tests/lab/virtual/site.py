@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,6 @@ ANSIBLE = installation.SOURCE / "ansible"
 # An emulated guest takes ten seconds and more for each task.
 LIMIT = 3600.0
 PYTHON = "import sys; print('{}.{}'.format(*sys.version_info))"
-_CHANGED = re.compile(r"^guest +:.*\bchanged=(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Site:
         inventory = self._inventory(self._wheels(release))
         log = self.directory / f"{playbook}-{len(list(self.directory.glob('*.log')))}.log"
         installation.play(ANSIBLE / f"{playbook}.yml", inventory, limit=LIMIT, log=log)
-        return sum(int(number) for number in _CHANGED.findall(log.read_text()))
+        return installation.changed(log.read_text())
 
     def _wheels(self, release: str) -> Path:
         place = self.directory / release

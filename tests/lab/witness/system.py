@@ -40,7 +40,9 @@ def main() -> None:
     seen = {str(path): described(path) for path in paths(Path("/"))}
     if os.path.lexists(OURS_IN_MEMORY):
         seen[OURS_IN_MEMORY] = described(Path(OURS_IN_MEMORY))
-    json.dump(seen | dict(units()), sys.stdout)
+    if Path("/run/systemd/system").exists():
+        seen |= dict(units())
+    json.dump(seen, sys.stdout)
 
 
 def paths(top: Path) -> Iterator[Path]:
