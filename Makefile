@@ -1,13 +1,13 @@
 # Moorage. `make help` says what there is.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-PARTS = lint unit native lab walk clusters nodes three endings together starts sizes references guide
+PARTS = lint unit native lab walk clusters nodes three endings together starts sizes references guide rollout upgrade
 ARMS = warm cold
 REPEAT = 2
 ROUNDS = 9
 
 .DEFAULT_GOAL = help
-.PHONY: help lint unit native lab test test-full demo bench-net bench-start clean
+.PHONY: help lint unit native lab test test-full demo bench-net bench-start rollout-check clean
 .SILENT:
 
 help:
@@ -51,6 +51,11 @@ bench-net:
 bench-start:
 	tools/expect bench-start
 	tools/as-root tools/bootstrap tests/lab/lab bench-start --repeat=$(REPEAT) $(ARMS:%=--form=%)
+
+#: make rollout-check  the role on a bare node: installed, run again, tried with every fault, and off without a trace
+rollout-check:
+	tools/expect rollout-check
+	tools/as-root tools/bootstrap tests/lab/lab rollout-check
 
 #: make clean      empties the cache (MOORAGE_CACHE, /var/cache/moorage unless set)
 clean:

@@ -16,6 +16,7 @@ from moorage.programs import HELPERS
 # What containers.conf has unless told otherwise; an image's own comes before it.
 DEFAULT_PATH: Final = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KEEPER_SOCKET: Final = "keeper.sock"
+RELEASE: Final = "release"
 # Podman finds a user's bus without being told (by its usual place), but not where it is told of another one.
 NO_BUS: Final = "no-bus"
 
@@ -82,6 +83,11 @@ class Places:
     def helpers(self) -> Path:
         """Programs of ours that Podman takes for its own; in nobody's PATH."""
         return self.run / "helpers"
+
+    @property
+    def release(self) -> Path:
+        """The Python environment of the Moorage that serves the job on this node."""
+        return self.run / RELEASE
 
     @property
     def temporary(self) -> Path:

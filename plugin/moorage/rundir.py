@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import sys
 from pathlib import Path
 from typing import Final
 
 from moorage import config, files, job, mounts
 from moorage.errors import MoorageError
+from moorage.podman import RELEASE
 
 ROOTS: Final = 0o700
 # An access control list as the kernel takes it: a version, then tag, permissions and id of each entry.
@@ -29,6 +31,9 @@ def make(of: job.Job, limits: config.Run) -> None:
     _let_through(of.run, of.uid)
     for name in ("etc", "bin", "helpers"):
         _directory(of.run / name, 0o755)
+    # What the job starts on this node later stays with the release that its Prolog was of, whatever comes in between.
+    (of.run / RELEASE).symlink_to(sys.prefix)
+    (of.run / "bin" / "moorage").symlink_to(f"../{RELEASE}/bin/moorage")
     for place in (of.user_run, of.scratch):
         _directory(place, 0o700)
     os.chown(of.user_run, of.uid, of.gid, follow_symlinks=False)

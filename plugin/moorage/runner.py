@@ -23,7 +23,8 @@ from moorage.watch import Signals, Watch, heeded, name
 
 # While there is no script yet they end its start; any other waits for the script.
 ENDS_THE_START: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-AGENT: Final = (sys.executable, "-I", "-m", "moorage", "agent")
+# Below the environment of each node's own release: in a site that is being upgraded they differ.
+AGENT: Final = ("bin/python3", "-I", "-m", "moorage", "agent")
 # What the agents' own limits may take together, and what it takes until we hear of it.
 LEEWAY: Final = 10.0
 ENDING: Final = 5.0
@@ -103,7 +104,8 @@ class Runner:
     def _start(self) -> None:
         self.progress.phase("starting the agents")
         self.srun = step.srun(self.mooring.srun, self.environ)
-        argv = step.argv(self.srun, self.mooring.job, self.crew.nodes, AGENT, self.hosts)
+        agent = [str(self.mooring.places.release / AGENT[0]), *AGENT[1:]]
+        argv = step.argv(self.srun, self.mooring.job, self.crew.nodes, agent, self.hosts)
         self.crew.start(argv, step.environment(self.environ))
         limit = self._longest_start
         if not self.watch.until(self._started, Deadline(limit), self.progress.tick):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,9 @@ def as_somebody(
 def test_what_is_whose(job: Job) -> None:
     rundir.make(job, LIMITS)
     found = {
-        path.name: (path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o7777) for path in job.run.iterdir()
+        path.name: (path.stat().st_uid, path.stat().st_gid, path.stat().st_mode & 0o7777)
+        for path in job.run.iterdir()
+        if not path.is_symlink()
     }
     assert found == {
         "user": (USER, USER + 1, 0o700),
@@ -55,6 +58,8 @@ def test_what_is_whose(job: Job) -> None:
         "bin": (0, 0, 0o755),
         "helpers": (0, 0, 0o755),
     }
+    assert (job.run / "release").readlink() == Path(sys.prefix)
+    assert (job.run / "bin/moorage").readlink() == Path("../release/bin/moorage")
     assert (job.run.stat().st_uid, job.run.stat().st_mode & 0o7777) == (0, 0o710)
     assert mounts.holding(job.run, mounts.table()).options >= {"nosuid", "nodev"}
 

@@ -96,7 +96,8 @@ def hook(tmp_path: Path, fake_command: Callable[..., FakeCommand]) -> Callable[.
     """Runs the hook with this environment and nothing else; how it called Python."""
     python = fake_command("python3")
     text = HOOK.read_text()
-    for absolute, here in (("/opt/moorage/bin/python3", python.path), ("/var/lib/moorage/jobs", tmp_path)):
+    places = {"/opt/moorage/bin": python.path.parent, "/var/lib/moorage/jobs": tmp_path, "/run/moorage": tmp_path}
+    for absolute, here in places.items():
         assert absolute in text
         text = text.replace(absolute, str(here))
     (tmp_path / "hook").write_text(text)
@@ -111,7 +112,7 @@ def hook(tmp_path: Path, fake_command: Callable[..., FakeCommand]) -> Callable[.
 CALLED = [["-I", "-m", "moorage.epilog"]]
 
 
-@pytest.mark.commands("sh")
+@pytest.mark.commands("sh", "readlink")
 @pytest.mark.parametrize(
     ("environment", "calls"),
     [
@@ -131,6 +132,19 @@ def test_most_jobs_start_no_python(
 ) -> None:
     (tmp_path / "17.json").touch()
     assert hook(**environment) == calls
+
+
+@pytest.mark.commands("sh", "readlink")
+def test_a_job_ends_with_the_release_that_it_began_with(hook: Callable[..., list[list[str]]], tmp_path: Path) -> None:
+    """Another one may have been installed since."""
+    (tmp_path / "versions/1/bin").mkdir(parents=True)
+    began = FakeCommand(tmp_path / "versions/1/bin", "python3")
+    (tmp_path / "17").mkdir()
+    (tmp_path / "17/release").symlink_to(tmp_path / "versions/1")
+    assert hook(SLURM_JOB_ID="17", SPANK_K8S="1") == []
+    assert began.calls == CALLED
+    (tmp_path / "versions").rename(tmp_path / "gone")
+    assert hook(SLURM_JOB_ID="17", SPANK_K8S="1") == CALLED
 
 
 @pytest.mark.parametrize("left", [[], [OURS]])

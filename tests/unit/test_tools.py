@@ -131,7 +131,7 @@ def test_tally(
 
 
 @pytest.mark.commands("expect")
-@pytest.mark.parametrize("verb", ["demo", "test", "test-full"])
+@pytest.mark.parametrize("verb", ["demo", "test", "test-full", "rollout-check"])
 def test_verbs_say_first_what_they_take(verb: str) -> None:
     assert run([TOOLS / "expect", verb]).stdout.startswith(f"{verb}: ")
 

@@ -38,7 +38,7 @@ def test_each_is_enabled_where_the_check_looks_for_it(name: str, target: str) ->
 
 
 def test_what_is_installed_and_started_is_what_there_is() -> None:
-    role = yaml.safe_load((ROOT / "ansible/roles/moorage/vars/main.yml").read_text())
+    role = yaml.safe_load((ROOT / "ansible/roles/moorage/vars/main/places.yml").read_text())
     assert set(role["moorage_units"]) == set(units.STARTED_BY)
     assert set(role["moorage_units_at_boot"]) == {name for name, target in units.STARTED_BY.items() if target}
 
@@ -46,7 +46,8 @@ def test_what_is_installed_and_started_is_what_there_is() -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: str(unit.name))
 def test_what_they_start_is_there(unit: Path) -> None:
     command = dict(settings(unit))["ExecStart"].split()
-    assert command[0].startswith("/opt/moorage/bin/")
+    # What serves a job is of the release that the job began with.
+    assert command[0].startswith(("/opt/moorage/bin/", "/run/moorage/%i/release/bin/")[unit.name == WARDEN.name])
     if command[0].endswith("python3"):
         assert command[1:3] == ["-I", "-m"]
         assert find_spec(command[3])

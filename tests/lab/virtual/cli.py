@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from moorage.errors import UserError, reported
+from moorage.errors import FAILED, UserError, reported
 
-from . import baseline, bench_start, builds, cluster, demo, guestfiles
+from . import baseline, bench_start, builds, cluster, demo, guestfiles, rollout
 from .cache import CACHE
 from .cluster import Cluster
 from .progress import phase, say
@@ -130,9 +130,16 @@ def show_demo(arguments: argparse.Namespace) -> None:
         demo.show(lab.first)
 
 
+def check_rollout(arguments: argparse.Namespace) -> int:
+    with one_guest(arguments, bare=True) as lab:
+        found = rollout.check(lab)
+    print(found)
+    return 0 if found.good else FAILED
+
+
 @contextmanager
-def one_guest(arguments: argparse.Namespace) -> Iterator[Cluster]:
-    request = Request(1, arguments.suite, arguments.port)
+def one_guest(arguments: argparse.Namespace, *, bare: bool = False) -> Iterator[Cluster]:
+    request = Request(1, arguments.suite, arguments.port, bare=bare)
     with builds.alone(arguments.directory), builds.own(arguments.directory, request) as lab:
         yield lab
 
@@ -167,6 +174,8 @@ def parser() -> argparse.ArgumentParser:
     )
     _bench_options(verb(measure_start, "bench-start", "measure starts of a cluster, with Moorage and without, in turn"))
     _guest_options(verb(show_demo, "demo", "show a job with a cluster, from its submission until nothing is left"))
+    what = "install Moorage on a bare guest by its role, try it, and take it off again, to the last file"
+    _guest_options(verb(check_rollout, "rollout-check", what))
     return top
 
 

@@ -64,8 +64,9 @@ class Cluster:
                 machine.make_disks()
             self._keep({machine.name: machine.start(with_parent=with_parent) for machine in self.machines})
             self.wait_idle()
-        with phase("looking for faults with moorage doctor"):
-            self._all(lambda machine: machine.examine())
+        if not self.request.bare:
+            with phase("looking for faults with moorage doctor"):
+                self._all(lambda machine: machine.examine())
 
     def stop(self) -> None:
         for process in self.processes().values():
@@ -187,7 +188,7 @@ def prepare(directory: Path, request: Request) -> Cluster:
             f"{directory} is too long a name for control sockets", f"use at most {LONGEST_DIRECTORY} characters"
         )
     carried = payload()
-    built = guest(request.suite, lambda: carried.archive)
+    built = guest(request.suite, lambda: carried.archive, bare=request.bare)
     how = acceleration.probe(tools(), built.kernel)
     memory.check(memory.shares(request.nodes), emulated=how.name != "kvm")
     check_ports(request)

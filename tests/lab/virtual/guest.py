@@ -57,16 +57,16 @@ class Guest:
     built: str
 
 
-def guest(suite: str, archive: Callable[[], Path], *, refresh: bool = False) -> Guest:
+def guest(suite: str, archive: Callable[[], Path], *, refresh: bool = False, bare: bool = False) -> Guest:
     """Everything a guest of `suite` starts from; `refresh` takes what Debian's archive has now.
 
-    The archive of the node image is asked for late: it is being built meanwhile.
+    The archive of the node image is asked for late: it is being built meanwhile. A `bare` guest has no Moorage.
     """
     packages = package_tree(suite, refresh=refresh)
     node = configured(packages)
     return Guest(
         suite=suite,
-        disk=root_image(node, archive()) / "disk",
+        disk=(bare_image(node) if bare else root_image(node, archive())) / "disk",
         scratch=scratch_image() / "disk",
         kernel=node / "kernel",
         initrd=node / "initrd",
@@ -117,6 +117,16 @@ def root_image(node: Path, archive: Path) -> Path:
         shutil.rmtree(tree)
 
     return cached("guest-disk", (node.name, archive.parent.name, DISK_SIZE, *installation.INPUTS), build)
+
+
+def bare_image(node: Path) -> Path:
+    """`node`'s tree as it is, a node to which Moorage is still to come: `disk`."""
+
+    def build(place: Path) -> None:
+        with phase("making the disk image of a bare guest"):
+            _file_system(place / "disk", DISK_SIZE, "-L", "lab-root", "-d", str(node / "tree"))
+
+    return cached("guest-bare", (node.name, DISK_SIZE), build)
 
 
 def _copy(tree: Path, place: Path) -> None:

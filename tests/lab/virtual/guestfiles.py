@@ -28,10 +28,10 @@ def submit(shell: Shell, script: Path, user: str, options: Sequence[str]) -> int
 
 # Compiled at once: users could not keep what their Python compiles, and would wait for it in each job.
 _REPLACE = """
-cd /opt/moorage/lib/python3*/site-packages
+cd /opt/moorage/current/lib/python3*/site-packages
 rm -rf moorage
 tar -x
-/opt/moorage/bin/python3 -m compileall -q moorage
+/opt/moorage/bin/python3 -I -m compileall -q moorage
 """
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import tomllib
 from pathlib import Path
 
-from moorage.command import run
+from moorage import __version__
+from moorage.command import Completed, run
 
 from . import mirror
 from .cache import CACHE, Input, cached
@@ -34,17 +36,25 @@ CONFIGURATION: dict[str, dict[str, object]] = {
 }
 INPUTS: tuple[Input, ...] = (json.dumps(CONFIGURATION), Path(__file__), *PRODUCT)
 
+_CHANGED = re.compile(r"^guest +:.*\bchanged=(\d+)", re.MULTILINE)
+
 
 def install(tree: Path, place: Path) -> None:
     """Run the role's parts install and configure in `tree`; `place` keeps its log."""
-    wheels = place / "wheels"
-    wheels.mkdir()
-    for wheel in dependencies(python_of(tree)).glob("*.whl"):
-        shutil.copy(wheel, wheels)
-    _build_wheel(place, wheels)
+    wheels = brought(place, python_of(tree))
     with phase("installing Moorage in the guest by its role"):
         _play(tree, place, wheels)
     shutil.rmtree(wheels)
+
+
+def brought(place: Path, python: str, release: str = __version__) -> Path:
+    """A directory of wheels as an admin would bring it to his nodes; ours may call itself another release."""
+    wheels = place / "wheels"
+    wheels.mkdir(parents=True)
+    for wheel in dependencies(python).glob("*.whl"):
+        shutil.copy(wheel, wheels)
+    _build_wheel(place, wheels, release)
+    return wheels
 
 
 def python_of(tree: Path) -> str:
@@ -66,7 +76,7 @@ def dependencies(python: str) -> Path:
     return cached(f"wheels-{python}", wanted, build)
 
 
-def _build_wheel(place: Path, wheels: Path) -> None:
+def _build_wheel(place: Path, wheels: Path, release: str) -> None:
     """From a copy, because the build leaves files beside its sources."""
     source = place / "source"
     for part in PRODUCT:
@@ -75,6 +85,8 @@ def _build_wheel(place: Path, wheels: Path) -> None:
             shutil.copytree(part, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(part, target)
+    package = source / "plugin/moorage/__init__.py"
+    package.write_text(package.read_text().replace(f'"{__version__}"', f'"{release}"'))
     # The same source makes the same wheel, whenever that is.
     env = {"SOURCE_DATE_EPOCH": "1700000000"}
     run([sys.executable, "-c", BUILD, wheels], cwd=source, env=env, limit=LIMIT, log=place.with_suffix(".log"))
@@ -82,7 +94,17 @@ def _build_wheel(place: Path, wheels: Path) -> None:
 
 
 def _play(tree: Path, place: Path, wheels: Path) -> None:
-    variables = {
+    inventory = place / "inventory.json"
+    inventory.write_text(json.dumps({"compute": {"hosts": {"guest": variables(tree, wheels)}}}))
+    play(PLAYBOOK, inventory, log=place.with_suffix(".log"))
+    shutil.rmtree(tree / "tmp/ansible", ignore_errors=True)
+    inventory.unlink()
+
+
+def variables(tree: Path, wheels: Path) -> dict[str, object]:
+    """Of a host that is a tree of files."""
+    return {
+        "ansible_host": str(tree),
         "ansible_connection": "community.general.chroot",
         "ansible_chroot_exe": str(ENTER),
         "ansible_python_interpreter": "/usr/bin/python3",
@@ -92,13 +114,19 @@ def _play(tree: Path, place: Path, wheels: Path) -> None:
         "moorage_wheels": str(wheels),
         "moorage_config": CONFIGURATION,
     }
-    settings = place / "variables.json"
-    settings.write_text(json.dumps(variables))
-    run(
-        ["ansible-playbook", f"--inventory={tree},", f"--extra-vars=@{settings}", PLAYBOOK],
-        env=dict(os.environ) | {"ANSIBLE_HOME": str(CACHE / "ansible"), "ANSIBLE_NOCOLOR": "1", "LC_ALL": "C.UTF-8"},
-        limit=LIMIT,
-        log=place.with_suffix(".log"),
+
+
+def changed(recap: str) -> int:
+    """How many tasks of a play have changed something, by its last lines."""
+    return sum(int(number) for number in _CHANGED.findall(recap))
+
+
+def play(playbook: Path, inventory: Path, *options: str, limit: float = LIMIT, log: Path | None = None) -> Completed:
+    """Groups for which the inventory has no host are passed over."""
+    quiet = {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_HOST_PATTERN_MISMATCH": "ignore", "LC_ALL": "C.UTF-8"}
+    return run(
+        ["ansible-playbook", f"--inventory={inventory}", *options, playbook],
+        env=dict(os.environ) | {"ANSIBLE_HOME": str(CACHE / "ansible")} | quiet,
+        limit=limit,
+        log=log,
     )
-    shutil.rmtree(tree / "tmp/ansible", ignore_errors=True)
-    settings.unlink()

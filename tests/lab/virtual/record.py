@@ -21,6 +21,8 @@ class Request:
     suite: str
     port: int
     apparmor: bool = False
+    # Without Moorage.
+    bare: bool = False
 
 
 @dataclass(frozen=True)

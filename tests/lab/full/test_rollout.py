@@ -1,0 +1,39 @@
+"""A bare node, the role, and the node as it was: what the rollout promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from moorage.command import CommandFailed
+from support.figures import Figures
+from virtual import builds, rollout
+from virtual.cache import CACHE
+from virtual.record import Request
+from virtual.site import Site
+
+DIRECTORY = CACHE / "test-rollout"
+PORT = 22900
+
+
+def test_from_nothing_and_back(figures: Figures) -> None:
+    with builds.own(DIRECTORY, Request(1, "trixie", PORT, bare=True)) as lab:
+        found = rollout.check(lab)
+    print(found)
+    figures.add("second run of the role: tasks that changed something", found.second_changed, "", at_most=0)
+    figures.add("left after it was taken off: files, units", len(found.different), "", at_most=0)
+    assert found.good, found
+
+
+def test_a_system_that_is_too_old_is_refused_before_anything_is_changed() -> None:
+    with builds.own(DIRECTORY, Request(1, "bookworm", PORT, bare=True)) as lab:
+        shell = lab.first.shell
+        assert shell.output("podman", "--version") < "podman version 4.4"
+        assert shell.output("crun", "--version").splitlines()[0] == "crun version 1.8.1"
+        before = rollout.system(shell)
+        site = Site(lab.directory / "site", lab.first)
+        site.directory.mkdir()
+        with pytest.raises(CommandFailed, match=r"see \S+\.log") as refused:
+            site.install()
+        assert rollout.differences(before, rollout.system(shell)) == []
+        log = next(site.directory.glob("*.log")).read_text()
+    assert "cannot carry Moorage: Podman 4.3 and crun 1.8.1 of Debian 12 are too old" in log, refused.value

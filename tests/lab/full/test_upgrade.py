@@ -1,0 +1,68 @@
+"""An upgrade while a job runs: the job keeps its release and ends clean, the next one has the new release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from moorage import __version__
+from virtual import builds
+from virtual.aboard import RUN, Roles, aboard, tell
+from virtual.cache import CACHE
+from virtual.cluster import Cluster
+from virtual.jobs import MOORED, run
+from virtual.record import Request
+from virtual.site import Site
+
+DIRECTORY = CACHE / "test-upgrade"
+PORT = 23000
+NEW = f"{__version__}.post1"
+VERSIONS = "/opt/moorage/versions"
+SCRIPT = f"""
+echo "before: $(moorage --version)"
+told upgraded
+echo "after: $(moorage --version)"
+{RUN} echo a container still starts
+moorage status
+"""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Cluster]:
+    builds.build("trixie")
+    with builds.own(DIRECTORY, Request(1, "trixie", PORT)) as lab:
+        yield lab
+
+
+def test_a_running_job_keeps_its_release(lab: Cluster) -> None:
+    shell = lab.first.shell
+    site = Site(lab.directory / "site", lab.first)
+    site.directory.mkdir()
+    job = aboard(shell, SCRIPT)
+    job.wait_said("before:")
+    (old,) = shell.output("ls", VERSIONS).split()
+    try:
+        assert site.install(NEW) > 0
+        assert shell.output("moorage", "--version").endswith(f" {NEW}")
+        assert set(shell.output("ls", VERSIONS).split()) > {old}
+        # Killed, it comes back as what it was, for it talks with processes of that release.
+        Roles(job).kill("warden")
+        assert shell.output("readlink", f"/run/moorage/{job.id}/release") == f"{VERSIONS}/{old}"
+        tell(job, "upgraded")
+        job.wait_gone()
+    finally:
+        job.cancel("--quiet")
+    assert f"before: moorage {__version__}\n" in job.output
+    assert f"after: moorage {__version__}\n" in job.output
+    assert "a container still starts\n" in job.output
+    assert job.accounted("ExitCode") == ["0:0"]
+    places = ("/var/lib/moorage/jobs", "/var/lib/moorage/scratch", "/run/moorage")
+    assert shell.output("find", *places, "-maxdepth", "1", "-name", f"{job.id}*") == ""
+
+    assert f"moorage {NEW}\n" in run(shell, "moorage --version", MOORED, "--cpus-per-task=1", "--mem=512M").output
+    site.install(NEW)
+    (new,) = shell.output("ls", VERSIONS).split()
+    assert new.startswith(f"{NEW}-")
+    lab.first.examine()
+    lab.wait_idle()

@@ -1,0 +1,74 @@
+"""A node from nothing to Moorage and back: by the role alone, and nothing of it is left but logs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import faults
+from .cluster import Cluster
+from .faults import Count
+from .progress import phase, say
+from .shell import Shell
+from .site import Site
+
+WITNESS = Path(__file__).resolve().parents[1] / "witness" / "system.py"
+LIMIT = 900.0
+PROMISED = 30
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`different` names what was not as before, after all had been taken off."""
+
+    second_changed: int
+    different: tuple[str, ...]
+    count: Count
+
+    def __str__(self) -> str:
+        return f"rollout: second_changed={self.second_changed} uninstall_diff={len(self.different)} {self.count}"
+
+    @property
+    def good(self) -> bool:
+        found_all = self.count.found == self.count.faults >= PROMISED
+        return self.second_changed == 0 and not self.different and found_all and self.count.false == 0
+
+
+def check(lab: Cluster) -> Outcome:
+    """On a guest without Moorage."""
+    machine, shell = lab.first, lab.first.shell
+    site = Site(lab.directory / "site", machine)
+    site.directory.mkdir()
+    with phase("looking at the guest as it is"):
+        before = system(shell)
+    with phase("installing Moorage by its role, to a passing moorage doctor"):
+        say(f"{site.install()} tasks have changed something")
+    machine.examine()
+    with phase("running the role again"):
+        second = site.install()
+    with phase("breaking the node in each way, and looking with moorage doctor"):
+        count = Count.of(faults.looks(shell).values())
+    with phase("taking Moorage off again"):
+        site.uninstall()
+        lab.wait_idle()
+    with phase("looking for what is left"):
+        different = tuple(differences(before, system(shell)))
+    for one in different:
+        say(f"not as before: {one}")
+    return Outcome(second, different, count)
+
+
+def system(shell: Shell) -> dict[str, str]:
+    """Files, and what systemd knows; what is the same has the same description."""
+    said = shell.run(["python3", "-I", "-B", "-"], input=WITNESS.read_bytes(), limit=LIMIT).stdout
+    seen: dict[str, str] = json.loads(said)
+    return seen
+
+
+def differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    return [
+        f"{name}: {before.get(name, 'not there')} before, {after.get(name, 'not there')} now"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]

@@ -1,0 +1,45 @@
+"""What the lab concludes from a rollout: good only if nothing changed, nothing is left, and every fault was found."""
+
+from __future__ import annotations
+
+import pytest
+
+from virtual import installation
+from virtual.faults import Count
+from virtual.rollout import Outcome, differences
+
+LINE = "rollout: second_changed={} uninstall_diff={} faults={} false={}"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "figures", "good"),
+    [
+        (Outcome(0, (), Count(40, 40, 0)), (0, 0, "40/40", 0), True),
+        (Outcome(1, (), Count(40, 40, 0)), (1, 0, "40/40", 0), False),
+        (Outcome(0, ("x",), Count(40, 40, 0)), (0, 1, "40/40", 0), False),
+        (Outcome(0, (), Count(40, 39, 0)), (0, 0, "39/40", 0), False),
+        (Outcome(0, (), Count(40, 40, 1)), (0, 0, "40/40", 1), False),
+        (Outcome(0, (), Count(29, 29, 0)), (0, 0, "29/29", 0), False),
+    ],
+)
+def test_the_last_line(outcome: Outcome, figures: tuple[object, ...], good: bool) -> None:
+    assert (str(outcome), outcome.good) == (LINE.format(*figures), good)
+
+
+def test_what_is_not_as_before() -> None:
+    before = {"/etc/a": "1", "/etc/b": "1", "/etc/c": "1"}
+    assert differences(before, {"/etc/a": "1", "/etc/b": "2", "/etc/d": "1"}) == [
+        "/etc/b: 1 before, 2 now",
+        "/etc/c: 1 before, not there now",
+        "/etc/d: not there before, 1 now",
+    ]
+    assert differences(before, before) == []
+
+
+def test_what_a_play_has_changed_is_in_its_last_lines() -> None:
+    recap = """\
+changed: [guest] => (item=changed=7)
+PLAY RECAP *********************************************************************
+guest                      : ok=77   changed=12   unreachable=0    failed=0    skipped=26   rescued=0    ignored=0
+"""
+    assert installation.changed(recap) == 12

@@ -1,0 +1,139 @@
+"""What the role would do on each distribution, by facts that Ansible has told: no more than that is known of most."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from moorage import programs
+from support.fakes import FakeCommand
+from support.role import Host, read
+
+REFUSAL = read("tasks/main.yml")[0]["ansible.builtin.assert"]
+TAKEN = ("debian-13", "debian-unstable", "ubuntu-24.04", "rhel-9.6", "almalinux-9.6", "rocky-10.0")
+REFUSED = {
+    "debian-12": "Debian 12.12 cannot carry Moorage: Podman 4.3 and crun 1.8.1 of Debian 12 are too old",
+    "ubuntu-22.04": "Ubuntu 22.04 cannot carry Moorage: Podman of Ubuntu before 24.04 is older than 4.9",
+    "rocky-9.2": "Rocky 9.2 cannot carry Moorage: Podman before release 9.4 is older than 4.9",
+    "fedora-42": "Fedora 42 cannot carry Moorage: choose one of Debian, Ubuntu, RedHat-9, RedHat-10",
+}
+
+
+def fits(host: Host) -> bool:
+    return all(host[condition] for condition in REFUSAL["that"])
+
+
+@pytest.mark.parametrize("facts", TAKEN)
+def test_these_are_taken(facts: str) -> None:
+    assert fits(Host(facts))
+
+
+@pytest.mark.parametrize(("facts", "words"), REFUSED.items())
+def test_these_are_refused_in_a_line_that_says_why(facts: str, words: str) -> None:
+    host = Host(facts)
+    assert not fits(host)
+    assert host.says(REFUSAL["fail_msg"]).startswith(words)
+
+
+def test_what_is_too_old_is_so_by_the_same_numbers_as_for_the_doctor() -> None:
+    assert (programs.OLDEST["podman"], programs.OLDEST["crun"]) == ((4, 9), (1, 8, 2))
+    assert "4.9 and 1.8.2" in read("vars/main/systems.yml")["moorage_systems"]["Debian"]["older"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "shim", "python", "has", "lacks"),
+    [
+        ("debian-13", "/usr/lib/x86_64-linux-gnu/slurm-wlm/moorage.so", "python3", "uidmap", "container-selinux"),
+        ("debian-unstable", "/usr/lib/x86_64-linux-gnu/slurm-wlm/moorage.so", "python3", "uidmap", "passt-selinux"),
+        ("ubuntu-24.04", "/usr/lib/x86_64-linux-gnu/slurm-wlm/moorage.so", "python3", "slirp4netns", "shadow-utils"),
+        ("rhel-9.6", "/usr/lib64/slurm/moorage.so", "python3.11", "shadow-utils-subid", "uidmap"),
+        ("almalinux-9.6", "/usr/lib64/slurm/moorage.so", "python3.11", "slirp4netns", "uidmap"),
+        ("rocky-10.0", "/usr/lib64/slurm/moorage.so", "python3", "container-selinux", "slirp4netns"),
+    ],
+)
+def test_names_and_places(facts: str, shim: str, python: str, has: str, lacks: str) -> None:
+    host = Host(facts)
+    assert (host["moorage_shim"], host["moorage_python"]) == (shim, python)
+    assert any(package.startswith(python) for package in host["moorage_python_packages"])
+    packages = host["moorage_packages"]
+    assert has in packages
+    assert lacks not in packages
+    assert {"podman", "crun", "netavark", "passt"} <= set(packages)
+    assert len(packages) == len(set(packages))
+    assert host["moorage_plugstack_line"] == f"required {shim} moorage=/opt/moorage/bin/moorage"
+
+
+@pytest.mark.parametrize("facts", TAKEN)
+def test_a_site_has_the_last_word(facts: str) -> None:
+    host = Host(facts, moorage_packages=["podman"], moorage_slurm_plugins="/opt/slurm/lib/slurm")
+    assert (host["moorage_packages"], host["moorage_shim"]) == (["podman"], "/opt/slurm/lib/slurm/moorage.so")
+
+
+@pytest.mark.parametrize(
+    ("facts", "labelled"), [("debian-13", False), ("ubuntu-24.04", False), ("rhel-9.6", True), ("rocky-10.0", True)]
+)
+def test_selinux_is_told_where_it_is(facts: str, labelled: bool) -> None:
+    (task,) = (task for task in read("tasks/configure.yml") if "selinux.yml" in str(task))
+    assert Host(facts)[task["when"]] is labelled
+
+
+def test_every_variable_is_described_and_has_a_default() -> None:
+    assert set(read("meta/argument_specs.yml")["argument_specs"]["main"]["options"]) == set(read("defaults/main.yml"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "drains"),
+    [
+        ({}, True),
+        ({"moorage_duties": ["login"]}, False),
+        ({"moorage_here": {"stat": {"exists": False}}}, False),
+        ({"moorage_sinfo": {"stdout": "drained main"}}, False),
+        ({"moorage_sinfo": {"stdout": "down* main"}}, False),
+        ({"moorage_sinfo": {"stdout": ""}}, False),
+        ({"moorage_sinfo": {"stdout": "mixed main\nmixed spare"}}, True),
+    ],
+)
+def test_a_node_is_drained_only_if_it_takes_jobs_and_has_moorage(variables: dict[str, object], drains: bool) -> None:
+    known = {"moorage_here": {"stat": {"exists": True}}, "moorage_sinfo": {"stdout": "idle main"}}
+    assert Host("debian-13", **{**known, **variables})["moorage_drains"] is drains
+
+
+def test_what_slurm_says_of_a_node() -> None:
+    said = {"stdout": "idle main\nidle spare", "stdout_lines": ["idle main", "idle spare"]}
+    host = Host("debian-13", moorage_sinfo=said, moorage_aliases={"stdout": "n1\n"})
+    assert host["moorage_slurm_node"] == "n1"
+    assert host["moorage_in_partitions"] == ["main", "spare"]
+    assert Host("debian-13", moorage_node="gpu7", moorage_aliases={"stdout": "n1"})["moorage_slurm_node"] == "gpu7"
+    assert Host("debian-13", moorage_aliases={"skipped": True})["moorage_slurm_node"] == ""
+
+
+def rendered(name: str, place: Path, home: Path) -> Path:
+    text = (Path(__file__).parents[2] / "ansible/roles/moorage/templates" / name).read_text()
+    place.write_text(Host("debian-13", moorage_home=str(home), moorage_release="1").says(text) + "\n")
+    place.chmod(0o755)
+    return place
+
+
+@pytest.mark.commands("python3", "readlink")
+def test_what_is_started_is_of_the_release_in_use_and_stays_with_it(
+    tmp_path: Path, fake_command: Callable[..., FakeCommand]
+) -> None:
+    for release in ("1", "2"):
+        (tmp_path / "versions" / release / "bin").mkdir(parents=True)
+    first, second = (FakeCommand(tmp_path / "versions" / release / "bin", "python3") for release in ("1", "2"))
+    start = rendered("python3.j2", tmp_path / "python3", tmp_path)
+    (tmp_path / "current").symlink_to("versions/1")
+    # slurmd gives its hooks no PATH.
+    subprocess.run([start, "-I", "-m", "moorage.prolog"], env={}, check=True)
+    (tmp_path / "next").symlink_to("versions/2")
+    (tmp_path / "next").rename(tmp_path / "current")
+    subprocess.run([start, "two words"], env={}, check=True)
+    assert (first.calls, second.calls) == ([["-I", "-m", "moorage.prolog"]], [["two words"]])
+
+
+def test_the_command_names_the_release_that_it_is_of(tmp_path: Path) -> None:
+    lines = rendered("moorage.j2", tmp_path / "moorage", tmp_path).read_text().splitlines()
+    assert lines[0] == f"#!{tmp_path}/versions/1/bin/python3 -I"
