@@ -41,7 +41,7 @@ class Tree:
         return installation.changed(installation.play(source, inventory, *options).stdout)
 
     def system(self) -> dict[str, str]:
-        inside = [ENTER, self.path, "/", "--", "python3", "-I", "-B", "-"]
+        inside: list[str | Path] = [ENTER, self.path, "/", "--", "python3", "-I", "-B", "-"]
         seen: dict[str, str] = json.loads(run(inside, input=WITNESS.read_bytes(), limit=300).stdout)
         return seen
 
