@@ -16,7 +16,9 @@ from moorage.errors import MoorageError
 from moorage.mooring import Mooring
 from moorage.podman import inside
 
-HOLDER: Final = (sys.executable, "-I", "-m", "moorage.holder")
+# By where it really is: in there Podman has a /run of its own.
+PYTHON: Final = Path(sys.executable).parent.resolve() / Path(sys.executable).name
+HOLDER: Final = (str(PYTHON), "-I", "-m", "moorage.holder")
 LONGEST: Final = 4096
 BACKLOG: Final = 64
 LOOPBACK: Final = "127.0.0.1"

@@ -134,9 +134,12 @@ class Keeper:
     def _await_network(self) -> None:
         """Until then what the script starts would reach nobody."""
         wanted = set(network.plugs(self.mooring))
-        if not self.watch.until(
-            lambda: self.told_to_end or wanted <= self.plugged, Deadline(self.mooring.waits.podman)
-        ):
+
+        def settled() -> bool:
+            return self.told_to_end or wanted <= self.plugged or bool(self.hold and self.hold.gone)
+
+        self.watch.until(settled, Deadline(self.mooring.waits.podman))
+        if not self.told_to_end and not wanted <= self.plugged:
             raise MoorageError(f"the job's network was not plugged: {', '.join(sorted(wanted - self.plugged))}")
 
     def _tell_phase(self, text: str) -> None:

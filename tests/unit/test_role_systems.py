@@ -137,3 +137,47 @@ def test_what_is_started_is_of_the_release_in_use_and_stays_with_it(
 def test_the_command_names_the_release_that_it_is_of(tmp_path: Path) -> None:
     lines = rendered("moorage.j2", tmp_path / "moorage", tmp_path).read_text().splitlines()
     assert lines[0] == f"#!{tmp_path}/versions/1/bin/python3 -I"
+
+
+@pytest.mark.parametrize(
+    ("paths", "removed"),
+    [
+        ([], False),
+        (["cache", "cache/blob-info-cache-v1.sqlite"], True),
+        (["cache", "cache/blob-info-cache-v1.sqlite", "storage"], False),
+        (["cache", "cache/short-name-aliases.conf"], False),
+        (["sigstore"], False),
+    ],
+)
+def test_the_cache_of_roots_podman_goes_only_where_it_can_be_ours(paths: list[str], removed: bool) -> None:
+    (task,) = (task for task in read("tasks/remove.yml") if task["name"] == "Remove all that was installed")
+    found = {"matched": len(paths), "files": [{"path": f"/var/lib/containers/{path}"} for path in paths]}
+    host = Host("debian-13", moorage_podman=found, **{"moorage_of_the_cache": task["vars"]["moorage_of_the_cache"]})
+    assert host.says(task["vars"]["moorage_podman_cache"]) == ["/var/lib/containers"] * removed
+
+
+@pytest.mark.parametrize(
+    ("matched", "refused"), [((1, 3), ""), ((0, 1), "/p would be empty: "), ((0, 0), "/p and /e would be empty: ")]
+)
+def test_no_directory_that_slurm_names_is_left_empty(matched: tuple[int, int], refused: str) -> None:
+    (task,) = (task for task in read("tasks/uninstall.yml") if task["name"].startswith("Refuse"))
+    results = [{"matched": count, "item": item} for count, item in zip(matched, ("/p", "/e"), strict=True)]
+    host = Host("debian-13", moorage_hooks={"results": results})
+    assert host[task["ansible.builtin.assert"]["that"]] is not bool(refused)
+    assert not refused or host.says(task["ansible.builtin.assert"]["fail_msg"]).startswith(refused)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "duties", "left_alone"),
+    [
+        ([], ["compute"], False),
+        (["main"], ["compute"], False),
+        (["gpu"], ["compute"], True),
+        (["gpu"], ["login"], False),
+    ],
+)
+def test_nodes_of_other_partitions_are_left_alone(wanted: list[str], duties: list[str], left_alone: bool) -> None:
+    (task,) = (task for task in read("tasks/main.yml") if task["name"].startswith("Leave"))
+    said = {"stdout_lines": ["idle main", "idle spare"]}
+    host = Host("debian-13", moorage_sinfo=said, moorage_partitions=wanted, moorage_duties=duties)
+    assert all(host[condition] for condition in task["when"]) is left_alone

@@ -35,5 +35,5 @@ def test_a_system_that_is_too_old_is_refused_before_anything_is_changed() -> Non
         with pytest.raises(CommandFailed, match=r"see \S+\.log") as refused:
             site.install()
         assert rollout.differences(before, rollout.system(shell)) == []
-        log = next(site.directory.glob("*.log")).read_text()
+        log = next(site.directory.glob("install-*.log")).read_text()
     assert "cannot carry Moorage: Podman 4.3 and crun 1.8.1 of Debian 12 are too old" in log, refused.value

@@ -17,7 +17,7 @@ from virtual.site import Site
 
 DIRECTORY = CACHE / "test-upgrade"
 PORT = 23000
-NEW = f"{__version__}.post1"
+NEW = "99.0"
 VERSIONS = "/opt/moorage/versions"
 SCRIPT = f"""
 echo "before: $(moorage --version)"
@@ -39,7 +39,7 @@ def test_a_running_job_keeps_its_release(lab: Cluster) -> None:
     shell = lab.first.shell
     site = Site(lab.directory / "site", lab.first)
     site.directory.mkdir()
-    job = aboard(shell, SCRIPT)
+    job = aboard(shell, SCRIPT, "--time=120")
     job.wait_said("before:")
     (old,) = shell.output("ls", VERSIONS).split()
     try:

@@ -102,7 +102,8 @@ class Watch:
         try:
             yield endings
         except BaseException:
-            self.lab.first.shell.run(["scancel", "--quiet", *endings])
+            if endings:
+                self.lab.first.shell.run(["scancel", "--quiet", *endings])
             raise
         self.lab.wait_idle()
         after, left = settled(self.machine, before, self.excluded)
