@@ -73,9 +73,15 @@ class Crew:
     @property
     def ready(self) -> bool:
         """All that can be had: the first node of a cluster has waited for every other one that will be in it."""
-        if self.require == "all" or self.first not in self.words.ready:
-            return len(self.words.ready) == self.nodes
-        return bool(self.words.cluster) or len(self.words.ready | self.words.failures.keys()) >= self.nodes
+        heard_of = self.words.ready | self.words.failures.keys()
+        if self.enough and (self.words.cluster or len(heard_of) >= self.nodes):
+            return True
+        return len(self.words.ready) == self.nodes
+
+    @property
+    def enough(self) -> bool:
+        """It could be gone on without whoever is not there."""
+        return self.require == "any" and self.first in self.words.ready and not self.gone
 
     @property
     def gone(self) -> bool:
@@ -98,6 +104,11 @@ class Crew:
         new = {node: cause for node, cause in self.words.failures.items() if node not in self._told}
         self._told |= new.keys()
         return [self._by(node, cause) for node, cause in new.items()]
+
+    def silent(self, hosts: Sequence[str]) -> list[str]:
+        """Of whom it is not known whether they will ever be ready."""
+        known = self.words.ready | self.words.failures.keys()
+        return [self._by(node, "it did not get ready in time") for node in hosts if node not in known]
 
     def _by(self, node: str, cause: str) -> str:
         return f"{node}: {cause}" if self.nodes > 1 else cause

@@ -62,7 +62,7 @@ class Holding:
             if name not in self.inner.links():
                 return False
             (link,) = self.inner.ip.link("get", ifname=name)
-            return link.get_attr("IFLA_MASTER") == bridge and link["state"] == "up"
+            return bool(link.get_attr("IFLA_MASTER") == bridge and link["state"] == "up")
 
         return soon(is_there)
 
