@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from moorage import clock, config, disk, features, job, kernel, programs, slurmconf, subids, units
+from moorage import clock, config, disk, features, job, kernel, programs, several, slurmconf, subids, units
 from moorage.checks import EACH_JOB, Check, Scene, look_around
 from moorage.config import Config
 from moorage.errors import MoorageError, UserError
@@ -113,6 +113,7 @@ MORE: Final = (
     Check("slurmd", _own_mounts, for_root=True),
     Check("policy", _policy),
     Check("features", _features),
+    Check(several.CHECK, several.check),
     Check("subids", _subids),
     Check("units", lambda scene: units.check(scene.node)),
     Check("states of units", lambda scene: units.states(), slow=True),

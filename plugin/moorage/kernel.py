@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from moorage.facts import Facts, stamp
@@ -18,6 +18,8 @@ SCOPES: Final = ("*.slice/*slurmstepd.scope", "*.slice/*.slice/*slurmstepd.scope
 # Rootless Podman looks for these before it asks for them; the others load themselves when first used.
 LOADED: Final = ("overlay",)
 AVAILABLE: Final = ("bridge", "fuse", "nf_tables", "overlay", "tun", "veth")
+# What only jobs on several nodes need.
+SEVERAL_NODES: Final = ("nft_fwd_netdev", "vxlan")
 DEVICES: Final = ("/dev/fuse", "/dev/net/tun")
 MODULES_FILE: Final = "config/modules-load.d/moorage.conf"
 
@@ -72,24 +74,24 @@ def _modules(node: Node, release: str, facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 "modules", f"the kernel module {name} is not loaded", f"modprobe {name}, at boot by {MODULES_FILE}"
             )
+    for name in sorted(lacking(AVAILABLE, node, release, facts) - set(LOADED)):
+        yield Finding("modules", f"this kernel has no module {name}", "install the rest of the kernel's modules")
+
+
+def lacking(names: Iterable[str], node: Node, release: str, facts: Facts) -> set[str]:
+    """Those that are neither loaded nor to be had."""
+    there = {name for name in names if node.has(f"/sys/module/{name}")}
     # A kernel without modules has what it was built with, and nothing that says so.
-    if node.has("/proc/modules"):
-        for name in sorted(set(AVAILABLE) - set(LOADED) - _available(node, release, facts)):
-            yield Finding("modules", f"this kernel has no module {name}", "install the rest of the kernel's modules")
-
-
-def _available(node: Node, release: str, facts: Facts) -> set[str]:
-    loaded = {name for name in AVAILABLE if node.has(f"/sys/module/{name}")}
-    if len(loaded) == len(AVAILABLE):
-        return loaded
+    if not node.has("/proc/modules") or there == set(names):
+        return set()
     lists = [f"/lib/modules/{release}/modules.{kind}" for kind in ("builtin", "dep")]
     known = facts.recall("modules", stamp(*map(node.path, lists)), lambda: _listed("".join(map(node.text, lists))))
-    return loaded | set(known)
+    return set(names) - there - set(known)
 
 
 def _listed(lists: str) -> list[str]:
     """The modules that a list of files names; an underscore may be a dash there."""
-    return [name for name in AVAILABLE if re.search(rf"/{name.replace('_', '[_-]')}\.ko\b", lists)]
+    return [name for name in (*AVAILABLE, *SEVERAL_NODES) if re.search(rf"/{name.replace('_', '[_-]')}\.ko\b", lists)]
 
 
 def _devices(node: Node) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ To be imported where a job has any: pyroute2, which all of it stands on, takes l
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
@@ -61,12 +61,13 @@ def make(state: State, site: config.Fabric) -> None:
 def plug(state: State, what: str, descriptor: int) -> None:
     """Have an end in the network namespace that the job's owner has handed over."""
     namespace.verify(descriptor, state.job.uid)
-    if what == FABRIC and state.fabric:
-        fabric.plug(state.fabric, descriptor, ENDS[what])
-    elif what == UPLINK and state.gateway:
-        gateway.plug(state.gateway, descriptor, ENDS[what])
-    else:
-        raise MoorageError(f"this job has no {what} to plug")
+    with _told():
+        if what == FABRIC and state.fabric:
+            fabric.plug(state.fabric, descriptor, ENDS[what])
+        elif what == UPLINK and state.gateway:
+            gateway.plug(state.gateway, descriptor, ENDS[what])
+        else:
+            raise MoorageError(f"this job has no {what} to plug")
 
 
 def kept(state: State) -> list[Kept]:
@@ -80,9 +81,8 @@ def kept(state: State) -> list[Kept]:
 
 def remove(job: int) -> None:
     """Whatever there is of any, of which nothing but the job's number has to be known."""
-    if left(job):
-        fabric.remove(job)
-        gateway.remove(job)
+    fabric.remove(job)
+    gateway.remove(job)
 
 
 def left(job: int) -> list[str]:
@@ -90,19 +90,6 @@ def left(job: int) -> list[str]:
     families = (nft.IPV4, nft.IPV6, nft.INET, nft.NETDEV)
     tables = {name for family in families for name in nft.names(family) if name == names.table(job)}
     return [*names.links_of(job), *tables]
-
-
-def obstacles(site: config.Fabric) -> Iterator[UserError]:
-    """What keeps every fabric from this node."""
-    looks: tuple[Callable[[], None], ...] = (
-        lambda: fabric.check(_settled(site)),
-        lambda: _free(IPv4Network(site.subnet)),
-    )
-    for look in looks:
-        try:
-            look()
-        except UserError as error:
-            yield error
 
 
 def _settled(site: config.Fabric) -> fabric.Site:
@@ -120,8 +107,8 @@ def _free(subnet: IPv4Network) -> None:
 
 
 @contextmanager
-def _told(remedy: str) -> Iterator[None]:
-    """What stands in the way, and what to do about it."""
+def _told(remedy: str = "") -> Iterator[None]:
+    """What stands in the way, and what to do about it if that is known."""
     try:
         yield
     except UserError:
@@ -130,4 +117,6 @@ def _told(remedy: str) -> Iterator[None]:
         cause = f"the kernel refuses a part of the job's network ({os.strerror(error.code)})"
         raise UserError(cause, "load the modules of config/modules-load.d/moorage.conf") from error
     except (MoorageError, OSError) as error:
+        if not remedy:
+            raise
         raise UserError(str(error), remedy) from error

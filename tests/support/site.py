@@ -24,6 +24,7 @@ ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup,task/affinity
 Prolog={slurm}/prolog.d/*
 Epilog={slurm}/epilog.d/*
+PrologFlags=Alloc
 PrologTimeout=120
 EpilogTimeout=120
 """
@@ -64,7 +65,9 @@ def kernel_files(release: str = RELEASE) -> dict[str, str]:
         f"{SCOPE}/cgroup.controllers": "cpuset cpu io memory pids\n",
         "proc/filesystems": "nodev\tsysfs\nnodev\toverlay\n\text4\n",
         "proc/modules": "overlay 200704 0 - Live 0x0000000000000000\n",
-        f"lib/modules/{release}/modules.builtin": "kernel/net/bridge/bridge.ko\n",
+        f"lib/modules/{release}/modules.builtin": "".join(
+            f"kernel/net/{name}.ko\n" for name in ("bridge", "nft_fwd_netdev", "vxlan")
+        ),
         f"lib/modules/{release}/modules.dep": "kernel/fs/fuse/fuse.ko.xz:\nkernel/net/netfilter/nf_tables.ko: a.ko\n",
         "sys/module/overlay/refcnt": "0\n",
         "sys/module/tun/refcnt": "0\n",
