@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from moorage import kind, network
@@ -21,15 +20,19 @@ CONTAINERD: Final = "etc/containerd/config.toml"
 KUBELET: Final = "kubeletconfiguration+merge.json"
 # What a way to the outside by a proxy must not be used for: kind's networks of services and pods.
 INSIDE: Final = ("10.96.0.0/16", "10.244.0.0/16", ".svc", ".svc.cluster", ".svc.cluster.local")
-MAPPER: Final = Path("/dev/mapper")
+# Which devices these are on kubelet wants to know.
+MAPPED: Final = ("btrfs", "xfs", "zfs")
+MAPPER: Final = "/dev/mapper"
 
 _DIGEST: Final = re.compile(r":[^/:@]+(?=@sha256:)")
 
 
-def container(plan: Plan, segment: Segment, place: int, volume: str, environ: Mapping[str, str]) -> list[str]:
-    """Podman's words; `volume` is a new one."""
+def container(
+    plan: Plan, segment: Segment, place: int, volume: str, environ: Mapping[str, str], file_system: str = ""
+) -> list[str]:
+    """Podman's words; `volume` is a new one, and images lie on that file system."""
     name, first = kind.node(plan.job, place), kind.node(plan.job)
-    mapper = [f"--volume={MAPPER}:{MAPPER}"] if MAPPER.is_dir() else []
+    mapper = [f"--volume={MAPPER}:{MAPPER}"] if file_system in MAPPED else []
     return [
         *("run", "--name", name, "--hostname", name, "--pull=never"),
         *("--label", "io.x-k8s.kind.role=worker", "--label", f"io.x-k8s.kind.cluster={kind.name(plan.job)}"),

@@ -79,6 +79,11 @@ class TestContainer:
         assert found[-1] == known
         assert "--pull=never" in found
 
+    @pytest.mark.parametrize(("file_system", "mapped"), [("xfs", True), ("btrfs", True), ("ext4", False), ("", False)])
+    def test_devices_are_shown_where_kind_shows_them(self, file_system: str, mapped: bool) -> None:
+        found = joining.container(PLAN, SEGMENT, 1, "volume1", {}, file_system)
+        assert ("--volume=/dev/mapper:/dev/mapper" in found) is mapped
+
     def test_no_proxy_is_asked_for_what_is_inside(self) -> None:
         found = joining.proxies({"https_proxy": "http://proxy:3128", "NO_PROXY": "here"}, SEGMENT, "first")
         assert found["HTTPS_PROXY"] == found["https_proxy"] == "http://proxy:3128"
