@@ -23,6 +23,7 @@ INSIDE: Final = ("10.96.0.0/16", "10.244.0.0/16", ".svc", ".svc.cluster", ".svc.
 # Which devices these are on kubelet wants to know.
 MAPPED: Final = ("btrfs", "xfs", "zfs")
 MAPPER: Final = "/dev/mapper"
+DOMAIN: Final = "docker.io"
 
 _DIGEST: Final = re.compile(r":[^/:@]+(?=@sha256:)")
 
@@ -44,9 +45,17 @@ def container(
         *("-e", "container=podman", "--cgroupns=private", "--device", "/dev/fuse", *mapper),
         *(word for name, value in proxies(environ, segment, first).items() for word in ("-e", f"{name}={value}")),
         *(f"--volume={_volume(mount)}" for mount in kind.mounts(plan)),
-        # With both, Podman knows an image by neither.
-        _DIGEST.sub("", plan.image),
+        full_name(plan.image),
     ]
+
+
+def full_name(image: str) -> str:
+    """As kind has it: of a tag and a digest the digest, and the domain that goes without saying."""
+    name = _DIGEST.sub("", image)
+    domain, slash, _ = name.partition("/")
+    if not slash:
+        return f"{DOMAIN}/library/{name}"
+    return name if domain == "localhost" or {".", ":"} & set(domain) else f"{DOMAIN}/{name}"
 
 
 def proxies(environ: Mapping[str, str], segment: Segment, first: str) -> dict[str, str]:

@@ -70,7 +70,10 @@ class TestContainer:
     @pytest.mark.parametrize(
         ("image", "known"),
         [
-            ("kindest/node:v1.36.3", "kindest/node:v1.36.3"),
+            ("kindest/node:v1.36.3", "docker.io/kindest/node:v1.36.3"),
+            ("node:v1.36.3", "docker.io/library/node:v1.36.3"),
+            ("localhost/node:v1.36.3", "localhost/node:v1.36.3"),
+            ("registry.example.org/a/node:v1.36.3", "registry.example.org/a/node:v1.36.3"),
             (f"localhost:5000/node:v1.36.3@sha256:{'0' * 64}", f"localhost:5000/node@sha256:{'0' * 64}"),
         ],
     )
