@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,9 @@ from moorage.watch import Watch
 
 MOST_LINES: Final = 2000
 LEAVING: Final = 5.0
+
+# srun's words (up to 26.05).
+_NODE_FAILURE: Final = re.compile(r"srun: error: Node failure on (\S+?)\.?")
 
 
 @dataclass
@@ -73,9 +77,15 @@ class Crew:
     @property
     def ready(self) -> bool:
         """All that can be had: the first node of a cluster has waited for every other one that will be in it."""
-        if self.require == "all" or self.first not in self.words.ready:
-            return len(self.words.ready) == self.nodes
-        return bool(self.words.cluster) or len(self.words.ready | self.words.failures.keys()) >= self.nodes
+        heard_of = self.words.ready | self.words.failures.keys()
+        if self.enough and (self.words.cluster or len(heard_of) >= self.nodes):
+            return True
+        return len(self.words.ready) == self.nodes
+
+    @property
+    def enough(self) -> bool:
+        """It could be gone on without whoever is not there."""
+        return self.require == "any" and self.first in self.words.ready and not self.gone
 
     @property
     def gone(self) -> bool:
@@ -98,6 +108,11 @@ class Crew:
         new = {node: cause for node, cause in self.words.failures.items() if node not in self._told}
         self._told |= new.keys()
         return [self._by(node, cause) for node, cause in new.items()]
+
+    def silent(self, hosts: Sequence[str]) -> list[str]:
+        """Of whom it is not known whether they will ever be ready."""
+        known = self.words.ready | self.words.failures.keys()
+        return [self._by(node, "it did not get ready in time") for node in hosts if node not in known]
 
     def _by(self, node: str, cause: str) -> str:
         return f"{node}: {cause}" if self.nodes > 1 else cause
@@ -145,11 +160,26 @@ class Crew:
         for message in ear.hear(chunk) if chunk else ear.end():
             if isinstance(message, str):
                 self.noise.append(message)
+                self._note_failed_nodes(message)
             else:
                 self._note(message)
         if not chunk:
             self.watch.off(descriptor)
             self._open.discard(descriptor)
+
+    def _note_failed_nodes(self, line: str) -> None:
+        """Of these no agent will say anything any more, and yet the step goes on."""
+        if found := _NODE_FAILURE.fullmatch(line.strip()):
+            # Only here: most jobs have one node.
+            from moorage.net.nodelist import expand
+
+            with suppress(MoorageError):
+                for node in expand(found[1], self.nodes):
+                    self._lose(node, "the node has failed, as Slurm says")
+
+    def _lose(self, node: str, cause: str) -> None:
+        self.words.failures.setdefault(node, cause)
+        self.command("without", node=node)
 
     def _note(self, message: Message) -> None:
         node = str(message.get("node", "?"))
@@ -161,8 +191,7 @@ class Crew:
             case {"event": "ready"}:
                 self.words.ready.add(node)
             case {"event": "failed", "cause": str(cause)}:
-                self.words.failures.setdefault(node, cause)
-                self.command("without", node=node)
+                self._lose(node, cause)
             case {"event": "join", "node": _, **invitation}:
                 self.command("join", **invitation)
             case {"event": "cluster", "name": str(name), "server": str(server)}:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from moorage import kind, network
@@ -21,15 +20,20 @@ CONTAINERD: Final = "etc/containerd/config.toml"
 KUBELET: Final = "kubeletconfiguration+merge.json"
 # What a way to the outside by a proxy must not be used for: kind's networks of services and pods.
 INSIDE: Final = ("10.96.0.0/16", "10.244.0.0/16", ".svc", ".svc.cluster", ".svc.cluster.local")
-MAPPER: Final = Path("/dev/mapper")
+# Which devices these are on kubelet wants to know.
+MAPPED: Final = ("btrfs", "xfs", "zfs")
+MAPPER: Final = "/dev/mapper"
+DOMAIN: Final = "docker.io"
 
 _DIGEST: Final = re.compile(r":[^/:@]+(?=@sha256:)")
 
 
-def container(plan: Plan, segment: Segment, place: int, volume: str, environ: Mapping[str, str]) -> list[str]:
-    """Podman's words; `volume` is a new one."""
+def container(
+    plan: Plan, segment: Segment, place: int, volume: str, environ: Mapping[str, str], file_system: str = ""
+) -> list[str]:
+    """Podman's words; `volume` is a new one, and images lie on that file system."""
     name, first = kind.node(plan.job, place), kind.node(plan.job)
-    mapper = [f"--volume={MAPPER}:{MAPPER}"] if MAPPER.is_dir() else []
+    mapper = [f"--volume={MAPPER}:{MAPPER}"] if file_system in MAPPED else []
     return [
         *("run", "--name", name, "--hostname", name, "--pull=never"),
         *("--label", "io.x-k8s.kind.role=worker", "--label", f"io.x-k8s.kind.cluster={kind.name(plan.job)}"),
@@ -41,9 +45,17 @@ def container(plan: Plan, segment: Segment, place: int, volume: str, environ: Ma
         *("-e", "container=podman", "--cgroupns=private", "--device", "/dev/fuse", *mapper),
         *(word for name, value in proxies(environ, segment, first).items() for word in ("-e", f"{name}={value}")),
         *(f"--volume={_volume(mount)}" for mount in kind.mounts(plan)),
-        # With both, Podman knows an image by neither.
-        _DIGEST.sub("", plan.image),
+        full_name(plan.image),
     ]
+
+
+def full_name(image: str) -> str:
+    """As kind has it: of a tag and a digest the digest, and the domain that goes without saying."""
+    name = _DIGEST.sub("", image)
+    domain, slash, _ = name.partition("/")
+    if not slash:
+        return f"{DOMAIN}/library/{name}"
+    return name if domain == "localhost" or {".", ":"} & set(domain) else f"{DOMAIN}/{name}"
 
 
 def proxies(environ: Mapping[str, str], segment: Segment, first: str) -> dict[str, str]:

@@ -130,17 +130,25 @@ class Keeper:
         while self.watch.once(deadline.left) or not deadline.passed:
             if self.told_to_end:
                 raise MoorageError("the agent has ended")
+            self._check_network()
 
     def _await_network(self) -> None:
         """Until then what the script starts would reach nobody."""
-        wanted = set(network.plugs(self.mooring))
 
         def settled() -> bool:
-            return self.told_to_end or wanted <= self.plugged or bool(self.hold and self.hold.gone)
+            self._check_network()
+            return self.told_to_end or not self._unplugged
 
-        self.watch.until(settled, Deadline(self.mooring.waits.podman))
-        if not self.told_to_end and not wanted <= self.plugged:
-            raise MoorageError(f"the job's network was not plugged: {', '.join(sorted(wanted - self.plugged))}")
+        if not self.watch.until(settled, Deadline(self.mooring.waits.podman)):
+            raise MoorageError(f"the job's network was not plugged: {', '.join(sorted(self._unplugged))}")
+
+    @property
+    def _unplugged(self) -> set[str]:
+        return set(network.plugs(self.mooring)) - self.plugged
+
+    def _check_network(self) -> None:
+        if self.hold and self.hold.gone and self._unplugged:
+            raise MoorageError("Podman has not let anybody hold the job's network")
 
     def _tell_phase(self, text: str) -> None:
         self._mouth.say({"event": "phase", "text": text})

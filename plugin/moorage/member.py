@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from moorage import cluster, container, evidence, failure, joining, kind, kubeconfig, nodeimage, phases
+from moorage import cluster, container, evidence, failure, joining, kind, kubeconfig, mounts, nodeimage, phases
 from moorage.bundle import without_secrets
 from moorage.cluster import LONGEST_CAUSE
 from moorage.command import CommandFailed, CommandTimeout, run
@@ -79,7 +79,8 @@ class Join:
         label = f"--label={self.node.name}=true"
         volume = self._podman("volume", "create", label).strip()
         environ = container.environment(self.mooring)
-        self._podman(*joining.container(self.plan, self.segment, self.mooring.place, volume, environ))
+        lies_on = mounts.holding(self.mooring.places.scratch, mounts.table()).kind
+        self._podman(*joining.container(self.plan, self.segment, self.mooring.place, volume, environ, lies_on))
         process = self.node.first_process(self.course.deadline.left)
         self.node.prove(process, self.tree)
         while not _inside(process, RUNTIME).exists():

@@ -108,13 +108,13 @@ class Runner:
         argv = step.argv(self.srun, self.mooring.job, self.crew.nodes, agent, self.hosts)
         self.crew.start(argv, step.environment(self.environ))
         limit = self._longest_start
-        if not self.watch.until(self._started, Deadline(limit), self.progress.tick):
+        if not self.watch.until(self._started, Deadline(limit), self.progress.tick) and not self.crew.enough:
             raise MoorageError(f"not ready after {limit:g} s")
         if self._deadly:
             raise Interrupted(self._deadly[0])
         if self.crew.failure:
             raise MoorageError(self.crew.failure)
-        losses = self.crew.losses()
+        losses = (*self.crew.losses(), *self.crew.silent(self.mooring.hosts))
         kept = self._kept("; ".join(losses)) if losses else ""
         for loss in losses:
             self.progress.say(f"not there: {loss}; the rest goes on, as required{kept}")

@@ -339,3 +339,13 @@ def connected() -> socket.socket:
 def cpu_time(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_network_that_nobody_can_hold_is_a_failure_at_once(scope: Path) -> None:
+    fabric = {"subnet": "10.89.0.0/16", "mtu": 1450, "hardware_address": "0a:", "hosts": ["node1", "node2"]}
+    mooring = moored({"nodes": 2, "fabric": fabric})
+    text = mooring.podman.read_text()
+    mooring.podman.write_text(text.replace("    if [ ", '    [ "$1" != --rootless-netns ] || exit 1\n    if [ ', 1))
+    with Keeper(mooring, scope) as keeper:
+        keeper.say({"tree": str(keeper.tree)})
+        assert "let anybody hold" in keeper.expect("failed", LIMIT / 2)["cause"]

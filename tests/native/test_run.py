@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import shutil
 import signal
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
+import pyroute2
 import pytest
 
 from moorage import course, runner, strays
 from moorage.mooring import Mooring
+from moorage.net import fabric
+from moorage.net.fabric import Fabric, Site
 from moorage.progress import Progress
 from support import srun
 from support.cgroups import await_event, leaf
+from support.hosts import CABLE, Host, connected
 from support.moored import PACKAGES, PLACES, SHELL_PATH, interpreter, moored
-from support.node import JOB, LIMITS, USER, Manager, node, prepared
+from support.namespaces import inside
+from support.node import JOB, LIMITS, USER, Manager, node, prepared, saved
 from support.peers import Peer
 
 LIMIT = 40.0
@@ -315,3 +322,76 @@ def test_down(task: Peer) -> None:
     assert (first, last) == ("0", "125")
     assert "taken down early, as asked for" in OUTPUT.read_text()
     assert "of CPU time" in OUTPUT.read_text()
+
+
+class TestNetwork:
+    """The job's network is a namespace that the user has made, as Podman makes one for him."""
+
+    @pytest.fixture
+    def host(self) -> Iterator[Host]:
+        with connected(2) as (host, _):
+            yield host
+
+    @pytest.fixture
+    def networked(self, mooring: Mooring, host: Host, monkeypatch: pytest.MonkeyPatch) -> Fabric:
+        """As the Prologs of two nodes leave it; on the second nothing runs."""
+        found = Fabric.of(JOB.id, CABLE, 1500, [host.address, host.address + 1], 0, Site())
+        saved().changed(fabric=found)
+        with inside(host.namespace):
+            fabric.make(found, Site())
+        segment = {
+            "subnet": "10.89.0.0/16",
+            "mtu": found.mtu,
+            "hardware_address": found.hardware_address(0),
+            "hosts": ["node1", "node2"],
+        }
+        description = JOB.run / "job.json"
+        description.write_text(json.dumps(json.loads(description.read_text()) | {"fabric": segment}))
+        # The Python that everybody can start need not have it.
+        shutil.copytree(Path(pyroute2.__file__).parent, PACKAGES / "pyroute2")
+        program, code = runner.AGENT[0], runner.AGENT[-1]
+        holder = (
+            program,
+            "-Ic",
+            f"import sys; sys.path.insert(0, {str(PACKAGES)!r}); from moorage import holder; holder.main()",
+        )
+        agent = code.replace(
+            "from moorage.cli", f"from moorage import hold; hold.HOLDER = {holder!r}; from moorage.cli"
+        )
+        monkeypatch.setattr(runner, "AGENT", (program, "-Ic", agent))
+        return found
+
+    @pytest.fixture
+    def task(self, scope: Path, networked: Fabric, host: Host) -> Iterator[Peer]:
+        manager = Manager()
+        with inside(host.namespace):
+            manager.start()
+        with closing(manager.ear), Peer(USER, leaf(scope, "job_17", "step_batch", "task_0")) as task:
+            yield task
+            task.kill()
+            await_event(scope, "populated 0", LIMIT)
+            manager.stop()
+
+    def test_it_is_plugged_before_the_script_runs(self, task: Peer, networked: Fabric, host: Host) -> None:
+        task.begin(
+            run, "echo up; for i in $(seq 200); do [ -e $XDG_RUNTIME_DIR/go ] && exit 0; sleep 0.05; done; exit 1"
+        )
+        assert said("up")
+        assert networked.host_end in host.links()
+        (held,) = [
+            one
+            for one in processes("holder.main()")
+            if "podman" not in one.name() and "from moorage.cli" not in str(one.cmdline())
+        ]
+        assert "/k8s/" in Path(f"/proc/{held.pid}/cgroup").read_text()
+        assert "fabric0:" in Path(f"/proc/{held.pid}/net/dev").read_text()
+        (PLACES.user / "go").touch()
+        assert task.result() == 0
+        assert host.loses(networked.host_end)
+        assert "--ip-range=10.89.0.0/24" in (PLACES.user / "networks").read_text()
+
+    def test_what_cannot_be_plugged_is_why_the_job_fails(self, task: Peer, networked: Fabric, host: Host) -> None:
+        host.ip.link("del", index=host.index(networked.tunnel))
+        assert task.do(run, "echo never") == 1
+        assert f"there is no link {networked.tunnel}" in OUTPUT.read_text().splitlines()[-1]
+        assert not SAID.exists()

@@ -41,8 +41,16 @@ SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PODMAN = """\
 #!/bin/sh
 case $1 in
+network)
+    echo "$@" >>"$XDG_RUNTIME_DIR/networks"
+    exit
+    ;;
 unshare)
     shift
+    if [ "$1" = --rootless-netns ]; then
+        shift
+        exec unshare --user --map-root-user --net "$@"
+    fi
     mkdir -p "$XDG_RUNTIME_DIR/libpod/tmp"
     echo $$ >"$XDG_RUNTIME_DIR/libpod/tmp/pause.pid"
     exec "$@"

@@ -209,6 +209,19 @@ class TestSeveralNodes:
         assert crew.losses() == ["n3: no cgroup"]
         assert crew.losses() == []
 
+    def test_a_node_that_slurm_gives_up_is_lost_and_the_step_is_not(self, crew: Crew) -> None:
+        start(crew, saying(READY) + "echo 'srun: error: Node failure on n[2-3]' >&2; cat")
+        assert crew.watch.until(lambda: crew.ready, Deadline(LIMIT))
+        assert not crew.gone
+        assert not crew.failure
+        assert crew.losses() == [f"{node}: the node has failed, as Slurm says" for node in ("n2", "n3")]
+
+    @pytest.mark.parametrize("line", ["Node failure on n2", "srun: error: Node failure on [", "srun: error: n2"])
+    def test_other_words_are_just_words(self, crew: Crew, line: str) -> None:
+        start(crew, f"echo '{line}' >&2")
+        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
+        assert crew.words.failures == {}
+
     def test_an_invitation_goes_to_all(self, crew: Crew, tmp_path: Path) -> None:
         invitation = {"server": "https://10.89.0.2:6443", "key": "k" * 5000}
         start(crew, saying({"node": "n1", "event": "join", **invitation}) + f"head -n 13 >{tmp_path}/heard")

@@ -70,7 +70,10 @@ class TestContainer:
     @pytest.mark.parametrize(
         ("image", "known"),
         [
-            ("kindest/node:v1.36.3", "kindest/node:v1.36.3"),
+            ("kindest/node:v1.36.3", "docker.io/kindest/node:v1.36.3"),
+            ("node:v1.36.3", "docker.io/library/node:v1.36.3"),
+            ("localhost/node:v1.36.3", "localhost/node:v1.36.3"),
+            ("registry.example.org/a/node:v1.36.3", "registry.example.org/a/node:v1.36.3"),
             (f"localhost:5000/node:v1.36.3@sha256:{'0' * 64}", f"localhost:5000/node@sha256:{'0' * 64}"),
         ],
     )
@@ -78,6 +81,11 @@ class TestContainer:
         found = words(replace(PLAN, image=image))
         assert found[-1] == known
         assert "--pull=never" in found
+
+    @pytest.mark.parametrize(("file_system", "mapped"), [("xfs", True), ("btrfs", True), ("ext4", False), ("", False)])
+    def test_devices_are_shown_where_kind_shows_them(self, file_system: str, mapped: bool) -> None:
+        found = joining.container(PLAN, SEGMENT, 1, "volume1", {}, file_system)
+        assert ("--volume=/dev/mapper:/dev/mapper" in found) is mapped
 
     def test_no_proxy_is_asked_for_what_is_inside(self) -> None:
         found = joining.proxies({"https_proxy": "http://proxy:3128", "NO_PROXY": "here"}, SEGMENT, "first")

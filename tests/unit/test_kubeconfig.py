@@ -130,6 +130,11 @@ class TestLoad:
         with pytest.raises(Ended):
             load.main(["--here", str(tmp_path / "image.tar")])
         assert called[1][1:4] == ["exec", "--interactive", "moorage-17-worker1"]
+        called.clear()
+        monkeypatch.setenv("SLURM_STEP_NUM_NODES", "2")
+        with pytest.raises(Ended):
+            load.main([str(tmp_path / "image.tar")])
+        assert called[1][1:4] == ["exec", "--interactive", "moorage-17-worker1"]
 
     def test_no_archive(self, run: Path, tmp_path: Path) -> None:
         (run / "user/kubeconfig").touch()

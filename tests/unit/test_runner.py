@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,3 +103,107 @@ class TestBundle:
         assert last.endswith(f"(more in {kept})")
         assert "starting the agents" in kept.read_text()
         assert "hunter2" not in kept.read_text()
+
+
+SRUN = """\
+#!{python} -IS
+import json, os, sys
+sys.path.insert(0, {package!r})
+from moorage.channel import Ear, Mouth
+state, events = {state!r}, {events!r}
+open(state + "/argv", "w").write(json.dumps(sys.argv))
+mouth, ear = Mouth(lambda line: os.write(1, line)), Ear()
+for event in events:
+    mouth.say(event)
+while chunk := os.read(0, 65536):
+    for message in ear.hear(chunk):
+        with open(state + "/heard", "a") as heard:
+            heard.write(json.dumps(message) + "\\n")
+        if message == {{"command": "down"}}:
+            sys.exit()
+"""
+FABRIC = {"subnet": "10.89.0.0/16", "mtu": 1450, "hardware_address": "0a:", "hosts": ["n1", "n2", "n3"]}
+
+
+def ready(node: str) -> dict[str, object]:
+    return {"node": node, "event": "ready"}
+
+
+def failed(node: str, cause: str = "no cgroup") -> dict[str, object]:
+    return {"node": node, "event": "failed", "cause": cause}
+
+
+@pytest.mark.commands("srun", "sh")
+class TestSeveralNodes:
+    @pytest.fixture
+    def run(self, place: Path, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
+        def run(events: list[dict[str, object]], require: str = "all", has: int = 3, **fields: object) -> Any:  # noqa: ANN401
+            package = str(Path(runner.__file__).parents[1])
+            srun = tmp_path / "srun"
+            srun.write_text(SRUN.format(python=sys.executable, package=package, state=str(tmp_path), events=events))
+            srun.chmod(0o755)
+            spec = {"enabled": True, "cluster": "none", "require": require}
+            waits = {"agents": 0.5, "podman": 0.5, "kill": 5}
+            several = {"nodes": 3, "fabric": FABRIC, "srun": str(srun), "spec": spec, "wait": waits}
+            (place / "job.json").write_text(json.dumps(FIELDS | several | fields))
+            output = io.StringIO()
+            environ = ENVIRON | {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NUM_NODES": str(has)}
+            code = runner.run(["sh", "-c", "exit 9"], environ | {"PATH": "/bin:/usr/bin"}, Progress(output))
+            return code, output.getvalue().splitlines()
+
+        return run
+
+    def test_the_script_runs_once_all_are_there(self, run: Callable[..., Any]) -> None:
+        code, said = run([{"node": "n2", "event": "phase", "text": "preparing"}, *map(ready, ("n1", "n2", "n3"))])
+        assert code == 9
+        assert said[1].endswith(" s  n2: preparing")
+
+    @pytest.mark.parametrize(
+        ("require", "node", "code", "line"),
+        [
+            ("all", "n3", 1, "n3: no cgroup"),
+            ("any", "n3", 9, "not there: n3: no cgroup; the rest goes on, as required"),
+            ("any", "n1", 1, "n1: no cgroup"),
+        ],
+    )
+    def test_one_fails(self, run: Callable[..., Any], require: str, node: str, code: int, line: str) -> None:
+        others = [ready(name) for name in ("n1", "n2", "n3") if name != node]
+        ended, said = run([*others, failed(node)], require)
+        assert ended == code
+        assert any(line in one for one in said)
+
+    @pytest.mark.parametrize(
+        ("require", "heard", "code", "line"),
+        [
+            ("all", ["n1", "n2"], 1, "not ready after 1 s"),
+            ("any", ["n2", "n3"], 1, "not ready after 1 s"),
+            ("any", ["n1", "n2"], 9, "not there: n3: it did not get ready in time; the rest goes on, as required"),
+        ],
+    )
+    def test_one_is_never_heard_of(
+        self, run: Callable[..., Any], require: str, heard: list[str], code: int, line: str
+    ) -> None:
+        ended, said = run([ready(node) for node in heard], require)
+        assert ended == code
+        assert any(line in one for one in said)
+
+    def test_a_cluster_may_go_without(self, run: Callable[..., Any]) -> None:
+        """Its first node knows who will come and who will not."""
+        cluster = {"node": "n1", "event": "cluster", "name": "moorage-17", "server": "https://127.0.0.1:1"}
+        assert run([ready("n2"), cluster, ready("n1")], "any")[0] == 9
+
+    def test_invitations_go_to_all(self, run: Callable[..., Any], tmp_path: Path) -> None:
+        join = {"node": "n1", "event": "join", "server": "https://10.89.0.2:6443", "key": "secret"}
+        _, said = run([join, *map(ready, ("n1", "n2", "n3"))])
+        heard = [json.loads(line) for line in (tmp_path / "heard").read_text().splitlines()]
+        assert heard[0] == {"command": "join", "server": "https://10.89.0.2:6443", "key": "secret"}
+        assert "secret" not in "".join(said)
+
+    @pytest.mark.parametrize(("has", "asked"), [(3, False), (5, True)])
+    def test_agents_run_where_something_was_prepared(
+        self, run: Callable[..., Any], tmp_path: Path, has: int, asked: bool
+    ) -> None:
+        run([ready("n1"), ready("n2"), ready("n3")], has=has)
+        argv = json.loads((tmp_path / "argv").read_text())
+        assert {"--nodes=3", "--ntasks=6"} < set(argv)
+        assert ("--nodelist=n1,n2,n3" in argv) is asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -30,12 +30,18 @@ def main(words: Sequence[str]) -> NoReturn:
     kubeconfig.there(mooring.places)
     if wanted.archive != STREAM:
         _read_from(wanted.archive)
-    if mooring.nodes > 1 and not wanted.here:
+    if mooring.nodes > 1 and not wanted.here and not on_many(os.environ):
         _load_everywhere(mooring)
     # Podman ends as the import does, and so do we: nothing of ours is left to be done.
     program = mooring.places.programs / "podman"
     argv = [str(program), "exec", "--interactive", kind.node(mooring.job, mooring.place), *IMPORT]
     os.execve(program, argv, podman.script(os.environ, mooring.places))  # noqa: S606  # an argument list
+
+
+def on_many(environ: Mapping[str, str]) -> bool:
+    """A step of the user's has each of its nodes see to itself."""
+    number = environ.get("SLURM_STEP_NUM_NODES", "")
+    return number.isdecimal() and int(number) > 1
 
 
 def _load_everywhere(mooring: Mooring) -> NoReturn:
