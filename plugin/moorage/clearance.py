@@ -136,24 +136,30 @@ class _Clearance:
 
     def _remove_networks(self) -> None:
         """By the job's number alone."""
-        if names.links_of(self.job) or (self.known and self.known.networked):
-            self._without_networks()
-        elif self.known is None:
-            # It may have had some all the same. But a node that never can have any is not able to say so either.
-            try:
-                self._without_networks()
-            except Exception:
-                self.networks = []
-
-    def _without_networks(self) -> None:
-        # Only here: most jobs have one node.
+        if not self._may_have_networks():
+            return
+        # Unless it can be looked at.
         self.networks = [names.table(self.job)]
+        # Only here: most jobs have none.
         from moorage import networks
 
         try:
             networks.remove(self.job)
         finally:
             self.networks = networks.left(self.job)
+
+    def _may_have_networks(self) -> bool:
+        if names.links_of(self.job):
+            return True
+        if self.known:
+            return self.known.networked
+        try:
+            from moorage import networks
+
+            return bool(networks.left(self.job))
+        except Exception:
+            # A node that can never have any is not able to say so either.
+            return False
 
     def _unmount(self) -> None:
         """Lazily and at the top: it takes along what is mounted below, and no name below is ever looked at.

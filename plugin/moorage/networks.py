@@ -61,12 +61,13 @@ def make(state: State, site: config.Fabric) -> None:
 def plug(state: State, what: str, descriptor: int) -> None:
     """Have an end in the network namespace that the job's owner has handed over."""
     namespace.verify(descriptor, state.job.uid)
-    if what == FABRIC and state.fabric:
-        fabric.plug(state.fabric, descriptor, ENDS[what])
-    elif what == UPLINK and state.gateway:
-        gateway.plug(state.gateway, descriptor, ENDS[what])
-    else:
-        raise MoorageError(f"this job has no {what} to plug")
+    with _told():
+        if what == FABRIC and state.fabric:
+            fabric.plug(state.fabric, descriptor, ENDS[what])
+        elif what == UPLINK and state.gateway:
+            gateway.plug(state.gateway, descriptor, ENDS[what])
+        else:
+            raise MoorageError(f"this job has no {what} to plug")
 
 
 def kept(state: State) -> list[Kept]:
@@ -80,9 +81,8 @@ def kept(state: State) -> list[Kept]:
 
 def remove(job: int) -> None:
     """Whatever there is of any, of which nothing but the job's number has to be known."""
-    if left(job):
-        fabric.remove(job)
-        gateway.remove(job)
+    fabric.remove(job)
+    gateway.remove(job)
 
 
 def left(job: int) -> list[str]:
@@ -107,8 +107,8 @@ def _free(subnet: IPv4Network) -> None:
 
 
 @contextmanager
-def _told(remedy: str) -> Iterator[None]:
-    """What stands in the way, and what to do about it."""
+def _told(remedy: str = "") -> Iterator[None]:
+    """What stands in the way, and what to do about it if that is known."""
     try:
         yield
     except UserError:
@@ -117,4 +117,6 @@ def _told(remedy: str) -> Iterator[None]:
         cause = f"the kernel refuses a part of the job's network ({os.strerror(error.code)})"
         raise UserError(cause, "load the modules of config/modules-load.d/moorage.conf") from error
     except (MoorageError, OSError) as error:
+        if not remedy:
+            raise
         raise UserError(str(error), remedy) from error

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -40,6 +40,7 @@ from moorage.finding import Finding
 from moorage.fleet import Fleet
 from moorage.hardware import Hardware
 from moorage.job import Job
+from moorage.mooring import Segment, WayOut
 from moorage.net import names
 from moorage.node import Node
 from moorage.option import HOOK
@@ -138,15 +139,11 @@ class Plan:
         }
 
     def _segment(self, fabric: Fabric) -> dict[str, Any]:
-        return {
-            "subnet": self.config.fabric.subnet,
-            "mtu": fabric.mtu,
-            "hardware_address": fabric.hardware_address(fabric.place),
-            "hosts": list(self.fleet.nodes),
-        }
+        own = fabric.hardware_address(fabric.place)
+        return asdict(Segment(self.config.fabric.subnet, fabric.mtu, own, self.fleet.nodes))
 
     def _way_out(self, gateway: Gateway) -> dict[str, Any]:
-        return {"address": str(gateway.inner), "router": str(gateway.outer.ip), "mtu": gateway.mtu}
+        return asdict(WayOut(str(gateway.inner), str(gateway.outer.ip), gateway.mtu))
 
     def _kubernetes(self) -> dict[str, Any]:
         settled = vars(self.config.kubernetes).items()
@@ -217,6 +214,8 @@ def _carry_out(plan: Plan) -> None:
     with _undone_on_failure(plan.job, plan.config):
         _make(plan)
     what = f"prepared with {plan.config.scratch.kind} scratch and {plan.uplink.driver} ({plan.uplink.reason})"
+    if plan.fabric:
+        what += f", and {len(plan.fleet.nodes)} nodes over {plan.fabric.interface}"
     journal.log(what, phase=PHASE, job=plan.job, uplink=plan.uplink.driver, features=" ".join(plan.outfit.names))
     for one in plan.outfit.left_out:
         journal.log(f"feature {one}", phase=PHASE, job=plan.job)
@@ -348,9 +347,8 @@ def _cleared(job: Job, config: Config) -> list[Finding]:
 def _make(plan: Plan) -> None:
     job, config = plan.job, plan.config
     with lock.locked(job.id, config.wait.lock) as held:
-        state = State.begin(
-            job, Limits.of(config), scratch.plan(job, config.scratch), fabric=plan.fabric, gateway=plan.gateway
-        )
+        room = scratch.plan(job, config.scratch)
+        state = State.begin(job, Limits.of(config), room, plan.fabric, plan.gateway)
         state.save()
         if state.networked:
             _make_networks(state, config)

@@ -88,8 +88,15 @@ class State:
     gateway: Gateway | None = None
 
     @classmethod
-    def begin(cls, job: Job, limits: Limits, scratch: Scratch | None = None, **networks: Any) -> Self:  # noqa: ANN401
-        return cls(job, boot_id(), Process.current(), limits, scratch, **networks)
+    def begin(
+        cls,
+        job: Job,
+        limits: Limits,
+        scratch: Scratch | None = None,
+        fabric: Fabric | None = None,
+        gateway: Gateway | None = None,
+    ) -> Self:
+        return cls(job, boot_id(), Process.current(), limits, scratch, fabric=fabric, gateway=gateway)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:

@@ -11,14 +11,30 @@ from pathlib import Path
 
 import pytest
 from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage import checks, clearance, command, config, facts, mounts, networks, prolog, slurmconf, state, uplink
+from moorage import (
+    checks,
+    clearance,
+    command,
+    config,
+    facts,
+    mounts,
+    networks,
+    prolog,
+    rundir,
+    slurmconf,
+    state,
+    sweep,
+    uplink,
+)
 from moorage import job as jobs
 from moorage.checks import Surroundings
 from moorage.deadline import Deadline
 from moorage.job import Job
 from moorage.mooring import Mooring, Segment, WayOut
-from moorage.net import fabric
+from moorage.net import fabric, names
+from moorage.net.links import links
 from moorage.programs import Program
 from support.fakes import FakeCommand
 
@@ -212,15 +228,31 @@ def test_peers_that_are_not_on_the_interface(place: Path, hosts: str, line: str)
     assert refusal().startswith(line)
 
 
-def test_whatever_the_kernel_refuses_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pyroute2.netlink.exceptions import NetlinkError
+@pytest.mark.parametrize(
+    ("module", "code", "line"),
+    [
+        (
+            "moorage.net.links.Links.make",
+            95,
+            "this kernel has no VXLAN, or no nf_tables with the family netdev: modprobe vxlan nf_tables nft_fwd_netdev",
+        ),
+        (
+            "moorage.net.fabric._try_forwarding",
+            2,
+            "the kernel refuses a part of the job's network (No such file or directory):"
+            " load the modules of config/modules-load.d/moorage.conf",
+        ),
+    ],
+)
+def test_whatever_the_kernel_refuses_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, module: str, code: int, line: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NetlinkError(code)
 
-    def refuse(*_: object) -> None:
-        raise NetlinkError(95, "Operation not supported")
-
-    monkeypatch.setattr("moorage.net.nft.install", refuse)
+    monkeypatch.setattr(module, refuse)
     assert run() == 1
-    assert refusal() == "this kernel makes no VXLAN: modprobe vxlan\n"
+    assert refusal() == f"{line}\n"
 
 
 def test_a_rerun_starts_clean_although_the_old_fabric_lives() -> None:
@@ -291,6 +323,52 @@ def test_what_is_left_without_a_state_is_found_by_the_jobs_number(place: Path, n
     forget(place, "state")
     assert len(networks.left(17)) == 3
     clear()
+
+
+def test_so_are_rules_alone(place: Path) -> None:
+    assert run() == 0
+    for name in ("run", "state"):
+        forget(place, name)
+    with links() as here:
+        here.remove(names.links_of(17))
+    assert networks.left(17) == ["moorage-17"]
+    rundir.prepare()
+    rundir.refuse(JOB, "as of a job that was refused")
+    clear()
+
+
+def test_a_node_that_can_have_none_has_none_left(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a job that was refused there, for that very reason perhaps."""
+    monkeypatch.setattr("moorage.net.nft.names", refuse_to)
+    rundir.prepare()
+    rundir.refuse(JOB, "this kernel has no module nf_tables")
+    assert clearance.clear(17, Deadline(30)) == []
+
+
+def test_so_does_the_sweep(place: Path) -> None:
+    assert run() == 0
+    forget(place, "run")
+    forget(place, "state")
+    (found,) = sweep.sweep(Deadline(30), act=False)
+    assert str(found) == "job 17 would be removed: nothing is known of it but its links"
+    assert [str(found) for found in sweep.sweep(Deadline(30), act=True)] == [
+        "job 17 was removed: nothing is known of it but its links"
+    ]
+    assert networks.left(17) == []
+    assert list(sweep.sweep(Deadline(30), act=True)) == []
+
+
+@pytest.mark.usefixtures("ip")
+def test_after_a_power_cut_there_are_none_to_remove(place: Path) -> None:
+    assert run() == 0
+    known = state.load(17)
+    assert known
+    networks.remove(17)
+    known.changed(boot="00000000-0000-0000-0000-000000000000")
+    forget(place, "run")
+    assert [str(found) for found in sweep.sweep(Deadline(30), act=True)] == [
+        "job 17 was removed: the node has booted since"
+    ]
 
 
 def test_nor_does_a_state_that_cannot_be_understood_keep_it(place: Path) -> None:

@@ -157,10 +157,19 @@ def _make(fabric: Fabric, here: Links) -> None:
         vxlan_limit=len(fabric.hosts),
         vxlan_df=NEVER_FRAGMENTED,
     )
-    here.put_below(tunnel, here.make("bridge", fabric.sink))
+    sink = here.make("bridge", fabric.sink)
+    here.put_below(tunnel, sink)
     here.swallow_groups(tunnel)
+    _try_forwarding(fabric, sink)
     here.forward(tunnel, _directions(fabric))
     here.set_up(tunnel)
+
+
+def _try_forwarding(fabric: Fabric, sink: int) -> None:
+    """What is plugged needs it, and a kernel that cannot do it is better known before."""
+    trial = Table(nft.NETDEV, names.table(fabric.job), [_one_way("in", fabric.tunnel, sink)])
+    nft.install(trial)
+    nft.remove(trial)
 
 
 def plug(fabric: Fabric, namespace: int, name: str) -> None:
@@ -249,8 +258,11 @@ def _patch(fabric: Fabric, tunnel: int, end: int) -> Table:
         nft.forwarded(tunnel),
     ]
     out = Chain("out", "ingress", 0, rules, link=fabric.host_end)
-    back = Chain("in", "ingress", 0, [nft.forwarded(end)], link=fabric.tunnel)
-    return Table(nft.NETDEV, names.table(fabric.job), [out, back])
+    return Table(nft.NETDEV, names.table(fabric.job), [out, _one_way("in", fabric.tunnel, end)])
+
+
+def _one_way(name: str, link: str, target: int) -> Chain:
+    return Chain(name, "ingress", 0, [nft.forwarded(target)], link=link)
 
 
 def _to_one_peer(fabric: Fabric) -> nft.Rule:
@@ -285,5 +297,6 @@ def _told(fabric: Fabric) -> Iterator[None]:
                     f"UDP port {fabric.port}, the fabric's, is in use on this node", "free it, or choose another"
                 ) from error
             case errno.EOPNOTSUPP:
-                raise UserError("this kernel makes no VXLAN", "modprobe vxlan") from error
+                cause = "this kernel has no VXLAN, or no nf_tables with the family netdev"
+                raise UserError(cause, "modprobe vxlan nf_tables nft_fwd_netdev") from error
         raise

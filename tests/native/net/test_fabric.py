@@ -13,7 +13,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.errors import MoorageError, UserError
 from moorage.net import fabric, nft
-from moorage.net.fabric import Fabric, Site
+from moorage.net.fabric import Fabric, Site, Taken
 from support.frames import ALL, answers_for, asks_for
 from support.hosts import CABLE, Host, arrives, bare_host
 from support.namespaces import inside
@@ -277,9 +277,9 @@ class TestNothingIsLeft:
         with joined(hosts[:2], 17) as nodes:
             before = left(hosts[0])
             other = Fabric.of(17 + (1 << 24), CABLE, 1500, [host.address for host in hosts[:2]], 0, SITE)
-            with inside(hosts[0].namespace), pytest.raises(MoorageError) as refusal:
+            with inside(hosts[0].namespace), pytest.raises(Taken) as refusal:
                 fabric.make(other, SITE)
-            assert str(refusal.value) == ("network 17, which job 16777233 gets by its number, is in use on this node")
+            assert refusal.value.what == "network 17, which job 16777233 gets by its number, is in use on this node"
             assert left(hosts[0]) == before
             with nodes[0].listening() as here, nodes[1].listening() as there:
                 assert arrives(here, there)
@@ -293,9 +293,9 @@ class TestNothingIsLeft:
     def test_when_the_port_is_taken(self, hosts: list[Host]) -> None:
         planned = Fabric.of(17, CABLE, 1500, [host.address for host in hosts[:2]], 0, SITE)
         with hosts[0].udp("0.0.0.0", SITE.port):  # noqa: S104 - as whoever takes it would
-            with inside(hosts[0].namespace), pytest.raises(MoorageError) as refusal:
+            with inside(hosts[0].namespace), pytest.raises(UserError) as refusal:
                 fabric.make(planned, SITE)
-            assert str(refusal.value) == "UDP port 339, the fabric's, is in use on this node"
+            assert refusal.value.what == "UDP port 339, the fabric's, is in use on this node"
         assert left(hosts[0]) == []
 
     def test_when_the_interface_is_gone(self, hosts: list[Host]) -> None:

@@ -7,6 +7,7 @@ import socket
 from dataclasses import replace
 
 import pytest
+from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.net import fabric, nft
 from moorage.net.watch import Kept, Watch
@@ -123,6 +124,31 @@ def test_what_cannot_be_put_back_keeps_nothing_else_from_it(nodes: list[Node]) -
     assert [str(error) for error in told.value.exceptions] == [
         "there is no link moor18v on this node: somebody has removed it"
     ]
+    watching.close()
+    with first.listening() as here, second.listening() as there:
+        assert arrives(here, there)
+
+
+def test_what_could_not_be_put_back_is_tried_again(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the rules are there by then: the link is still down."""
+    first, second = nodes
+    watching = watch(second)
+
+    def fail_late(*tables: nft.Table) -> None:
+        install(*tables)
+        raise NetlinkError(16, "busy")
+
+    install = nft.install
+    flush(second.host)
+    with monkeypatch.context() as patch:
+        patch.setattr(nft, "install", fail_late)
+        with pytest.raises(ExceptionGroup):
+            noticed(watching, second)
+    assert watching.failed == {"fabric"}
+    with inside(second.host.namespace):
+        assert fabric.intact(second.fabric)
+        assert watching.look() == ["fabric"]
+    assert watching.failed == set()
     watching.close()
     with first.listening() as here, second.listening() as there:
         assert arrives(here, there)

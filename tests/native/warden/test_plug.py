@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from pyroute2 import IPRoute
@@ -23,6 +24,7 @@ from support.namespaces import NETWORK, inside, unshare
 from support.node import JOB, USER, Manager, saved
 from support.peers import Peer
 from support.segments import flush
+from support.unit import confine
 
 USERS = 0x10000000
 OWN = "/proc/self/ns/net"
@@ -52,10 +54,19 @@ def networked(scope: Path, host: Host) -> None:
         gateway.make(state.gateway)
 
 
+class Confined(Manager):
+    """With what its unit leaves it."""
+
+    def become_warden(self) -> NoReturn:
+        confine()
+        super().become_warden()
+
+
 @pytest.fixture
 def running(networked: None, host: Host) -> Iterator[Manager]:
+    """As systemd runs it."""
     with inside(host.namespace):
-        manager = Manager()
+        manager = Confined()
         manager.start()
     yield manager
     manager.__exit__()
@@ -244,3 +255,21 @@ def intact(host: Host) -> bool:
 def is_up(host: Host, name: str) -> bool:
     (link,) = host.ip.link("get", index=host.index(name))
     return bool(link["flags"] & 1)
+
+
+def test_the_child_has_nothing_of_the_wardens() -> None:
+    """Whatever numbers the two had that it keeps."""
+    reading, writing = os.pipe()
+    with socket.socket() as stream:
+        if not (child := os.fork()):
+            plugging._keep_only(stream.fileno(), writing)
+            # The last one is that of the directory itself.
+            there = sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
+            os.write(plugging.ANSWER, bytes(there))
+            os._exit(0)
+        os.waitpid(child, 0)
+    *standard, kept, other, _ = os.read(reading, 100)
+    assert (kept, other) == (plugging.STREAM, plugging.ANSWER)
+    assert set(standard) <= {0, 1, 2}
+    os.close(reading)
+    os.close(writing)
