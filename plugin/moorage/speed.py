@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,7 +27,10 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        return cls(statistics.median(values), min(values), max(values))
+        # Only here: who reads what was measured has no use for it.
+        from statistics import median
+
+        return cls(median(values), min(values), max(values))
 
     def __str__(self) -> str:
         return f"{self.median:.2f} ({self.least:.2f}-{self.most:.2f})"

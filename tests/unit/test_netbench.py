@@ -11,20 +11,22 @@ from support.netbench import Ratio
 
 
 @pytest.mark.parametrize(
-    ("spread", "bounds", "holds", "in_some_round"),
+    ("median", "best", "bounds", "holds", "at_best"),
     [
-        (Spread(0.9, 0.7, 1.0), (0.85, None), True, True),
-        (Spread(0.8, 0.7, 1.0), (0.85, None), False, True),
-        (Spread(0.8, 0.7, 0.84), (0.85, None), False, False),
-        (Spread(1.3, 1.2, 1.9), (None, 1.4), True, True),
-        (Spread(1.5, 1.2, 1.9), (None, 1.4), False, True),
-        (Spread(1.5, 1.41, 1.9), (None, 1.4), False, False),
-        (Spread(0.1, 0.1, 0.1), (None, None), True, True),
+        (0.9, 0.9, (0.85, None), True, True),
+        (0.8, 0.9, (0.85, None), False, True),
+        (0.9, 0.8, (0.85, None), True, False),
+        (1.3, 1.3, (None, 1.4), True, True),
+        (1.5, 1.3, (None, 1.4), False, True),
+        (1.3, 1.5, (None, 1.4), True, False),
+        (0.1, 0.1, (None, None), True, True),
     ],
 )
-def test_bounds(spread: Spread, bounds: tuple[float | None, float | None], holds: bool, in_some_round: bool) -> None:
-    ratio = Ratio("rtt", spread, *bounds)
-    assert (ratio.holds, ratio.holds_in_some_round) == (holds, in_some_round)
+def test_bounds(
+    median: float, best: float, bounds: tuple[float | None, float | None], holds: bool, at_best: bool
+) -> None:
+    ratio = Ratio("rtt", Spread(median, 0.01, 9), best, *bounds)
+    assert (ratio.holds, ratio.holds_at_best) == (holds, at_best)
     assert str(ratio).endswith(": BROKEN") is not holds
 
 
@@ -40,6 +42,7 @@ def test_rounds_are_compared_with_themselves() -> None:
         ("fabric_vs_host", pytest.approx(0.5)),
         ("rtt", 1.25),
     ]
+    assert [ratio.best for ratio in netbench.fabric_ratios(samples)] == [0.8, 0.5, 1.25]
     assert summed_up(samples["fabric"]).outward == Spread(6, 4, 8)
 
 

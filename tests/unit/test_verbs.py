@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,3 +130,9 @@ def test_net_explain(
     assert capsys.readouterr().out.splitlines()[-1] == "chosen: slirp4netns, pasta: too old: pasta 2022_01_01"
     called("net", "explain", "--uplink", "pasta")
     assert "chosen: nothing, uplink=pasta cannot be had" in capsys.readouterr().out
+
+
+def test_only_root_measures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    called("net", "measure", code=1)
+    assert "only root can make the networks to measure in: run it as root, on a node" in capsys.readouterr().err

@@ -1,8 +1,8 @@
 """The networks of a job hold what was promised of their speed, and a node finds out which of its uplinks is fastest.
 
-Few and short repetitions, beside whatever else this machine does: what must hold is that *some* round keeps the bound.
-In a round all ways are measured one after the other, so that what slows down one slows down all of them more or less; a
-fabric or a gateway that got slower would miss it in every round. `make bench-net` measures longer, and by medians.
+Few and short repetitions, beside whatever else this machine does, which only takes away from speed: where the median of
+the rounds misses its bound, the best round of a way is compared with the best of what it is built on. Only what misses
+it by both has failed. `make bench-net` measures longer, and by medians.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moorage.uplink import Offer
 from support import netbench
 from support.netbench import Ratio
 
-REPEAT = 4
+REPEAT = 6
 SECONDS = 0.25
 
 
@@ -79,7 +79,7 @@ def test_by_what_breaks_down_nothing_gets_through() -> None:
     with stage.stage() as scene, stage.inside(scene.outside), traffic.serving(0) as port:
         there = Way(scene.node, str(stage.OUTSIDE.ip), port)
         nobody = Way(scene.node, str(stage.OUTSIDE.ip), 9)
-        samples = measure.compare({"bare": there, "broken": nobody}, 1, 0.05)
+        samples = measure.compare({"bare": there, "broken": nobody}, 1, SECONDS)
         assert samples["broken"] == [Sample(0, 0, 1e7)]
         assert samples["bare"][0].worth > 0
         with pytest.raises(CommandFailed, match="Connection refused"):
@@ -90,4 +90,4 @@ def keep_their_bounds(ratios: list[Ratio]) -> None:
     assert ratios
     for ratio in ratios:
         print(ratio)
-    assert [str(ratio) for ratio in ratios if not ratio.holds_in_some_round] == []
+    assert [str(ratio) for ratio in ratios if not (ratio.holds or ratio.holds_at_best)] == []
