@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from moorage.errors import MoorageError, UserError
-from moorage.net import connections, gateway, nft
+from moorage.net import connections, gateway, nft, router
 from moorage.net.fabric import Site as Fabrics
 from moorage.net.gateway import Gateway, Site
 from moorage.net.watch import Kept, Watch
@@ -98,7 +98,7 @@ def test_connections_leave_with_the_nodes_address(job: Job, outside: Host, port:
         accepted, (address, seen) = server.accept()
         with accepted:
             assert address == str(job.node.address)
-            assert seen >= gateway.JOBS_PORTS[0]
+            assert seen >= router.JOBS_PORTS[0]
             assert seen == port or port != 65535
             accepted.sendall(b"welcome")
             assert client.recv(100) == b"welcome"
@@ -137,7 +137,7 @@ def test_what_others_send_to_a_service_of_the_node_the_job_does_not_get(job: Job
 
 def test_a_node_whose_own_programs_use_the_jobs_ports_refuses(node: Host) -> None:
     with inside(node.namespace):
-        gateway.NODES_PORTS.write_text("1024 61000")
+        router.NODES_PORTS.write_text("1024 61000")
         with pytest.raises(UserError) as refusal:
             Gateway.of(17, FABRICS.port, Site())
     assert str(refusal.value) == (
@@ -149,7 +149,7 @@ def test_a_node_whose_own_programs_use_the_jobs_ports_refuses(node: Host) -> Non
 def test_a_node_that_believes_all_senders_refuses(node: Host) -> None:
     """A link's own setting counts only where it is the larger one."""
     with inside(node.namespace):
-        gateway.OF_ALL_LINKS.write_text("2")
+        router.OF_ALL_LINKS.write_text("2")
         with pytest.raises(
             UserError, match=r"all\.rp_filter=2 has this node believe all senders, .*: set it to 0 or 1"
         ):
