@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage.errors import MoorageError, UserError
+from moorage.errors import MoorageError, Taken, UserError
 from moorage.net import names, nft
 from moorage.net.links import NOBODY, Links, links
 from moorage.net.nft import Chain, Table
@@ -35,10 +35,6 @@ BEFORE_ALL_OTHERS: Final = -500
 # In VXLAN's header, which follows the eight bytes of UDP's.
 VNI_PLACE: Final = 12
 NEVER_FRAGMENTED: Final = 1
-
-
-class Taken(UserError):
-    """Another job on this node has the network that this one would get; no fault of the node's."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage.errors import MoorageError, UserError
+from moorage.errors import MoorageError, Taken, UserError
 from moorage.net import fabric, nft
-from moorage.net.fabric import Fabric, Site, Taken
+from moorage.net.fabric import Fabric, Site
 from support.frames import ALL, answers_for, asks_for
 from support.hosts import CABLE, Host, arrives, bare_host
 from support.namespaces import inside
