@@ -138,8 +138,8 @@ def make(fabric: Fabric, site: Site) -> None:
 
 
 def _make(fabric: Fabric, here: Links) -> None:
-    # In this order: from the first frame on there are the rules, and something to swallow what they do not take.
-    nft.install(_guard(fabric), _silence(fabric))
+    # In this order: from the first frame on there are the rules, and something to swallow what they do not take. But no
+    # rules before the kernel has said that the network's number is free: they would cut off who has it.
     tunnel = here.make(
         "vxlan",
         fabric.tunnel,
@@ -153,6 +153,7 @@ def _make(fabric: Fabric, here: Links) -> None:
         vxlan_limit=len(fabric.hosts),
         vxlan_df=NEVER_FRAGMENTED,
     )
+    nft.install(_guard(fabric), _silence(fabric))
     sink = here.make("bridge", fabric.sink)
     here.put_below(tunnel, sink)
     here.swallow_groups(tunnel)

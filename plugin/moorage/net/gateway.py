@@ -120,6 +120,8 @@ def mend(gateway: Gateway) -> None:
             here.set_down(end)
         nft.install(_table(gateway))
         if end:
+            # Its plugging may have ended before.
+            be_wary(gateway.host_end)
             here.set_up(end)
 
 
