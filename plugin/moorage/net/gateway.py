@@ -22,6 +22,8 @@ BEFORE_THE_SITES: Final = -10
 SOURCE_TRANSLATION: Final = 100
 POOL: Final = IPv4Network("100.96.0.0/16")
 IPV4_ONLY: Final = bytes([nft.IPV4])
+# As long as this the kernel remembers a TCP connection that has ended, in seconds.
+REMEMBERED: Final = 120
 TRACKED: Final = nft.NEW | nft.ESTABLISHED_OR_RELATED
 
 
@@ -165,6 +167,8 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rul
         [*from_job, *nft.protocol(UDP), *nft.target_port(gateway.fabric_port), drop],
         *([*from_job, *nft.target_in(network), drop] for network in gateway.refused),
         [*from_job, *new, nft.more_connections_than(gateway.connections), drop],
+        # The kernel does not count those that have ended, which stay in its table all the same (seen on 6.18).
+        [*from_job, *nft.protocol(TCP), *new, nft.faster_than(gateway.connections, REMEMBERED), drop],
         *accepted,
         [*from_job, drop],
     ]

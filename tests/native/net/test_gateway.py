@@ -17,6 +17,7 @@ from moorage.errors import MoorageError, UserError
 from moorage.net import connections, gateway, nft, router
 from moorage.net.fabric import Site as Fabrics
 from moorage.net.gateway import Gateway, Site
+from moorage.net.links import WARY
 from moorage.net.watch import Kept, Watch
 from support.frames import answers_for, asks_for, checked, udp
 from support.hosts import CABLE, Host, arrives, bare_host
@@ -272,6 +273,27 @@ def test_a_ping_gets_out_and_back(job: Job, outside: Host) -> None:
         answer, (address, _) = pinger.recvfrom(100)
         assert address == str(outside.address)
         assert answer[20:22] == b"\0\0"
+
+
+def test_a_link_that_is_mended_is_wary(job: Job) -> None:
+    """Its plugging may have ended before that was done."""
+    settings = [Path("/proc/sys/net") / name.format(job.gateway.host_end) for name in WARY]
+    with inside(job.node.namespace):
+        for setting in settings:
+            setting.write_text("0")
+        gateway.mend(job.gateway)
+        assert [setting.read_text().strip() for setting in settings] == list(WARY.values())
+
+
+def test_connections_that_have_ended_are_bounded_too(node: Host, outside: Host) -> None:
+    most = 5
+    with outside.tcp(str(outside.address), PORT, 0.5) as server, moored(node, site=Site(connections=most)) as job:
+        server.listen()
+        for _ in range(5 * most):
+            with job.inner.tcp(limit=0.2) as client, suppress(TimeoutError):
+                client.connect(server.getsockname())
+                server.accept()[0].close()
+        assert known(job) <= 2 * most
 
 
 def test_connections_are_bounded(node: Host, outside: Host) -> None:
