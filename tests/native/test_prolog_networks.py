@@ -321,7 +321,7 @@ def test_a_job_on_one_node_does_not_even_import_what_networks_need(node: FakeCom
     code = (
         "import sys, json\n"
         "from moorage import clearance, prolog, warden, epilog, uplink\n"
-        # What each job's Prolog looks at, also of one without any cluster.
+        # What the Prolog of each job with --k8s looks at.
         "uplink.hindered(uplink.Node(), uplink.Uplink(allowed=('kernel', 'pasta')))\n"
         "assert not [name for name in sys.modules if name.startswith('pyroute2')]\n"
     )
