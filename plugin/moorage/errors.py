@@ -33,6 +33,10 @@ class UsageError(UserError):
     """The request itself was wrong; nothing was begun."""
 
 
+class Taken(UserError):
+    """Other jobs on this node have what this one would get; no fault of the node's."""
+
+
 def no_room(error: Exception) -> bool:
     """Whether a file system is full, to which any user may have brought it."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

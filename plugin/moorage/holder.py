@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Interface
@@ -31,6 +32,8 @@ DESCRIPTORS: Final = 2
 # Every user of the node can connect, and each connection takes two of the job's tasks.
 MOST_CONNECTIONS: Final = 256
 CONNECTING: Final = 10.0
+# As long as this where there is no room for anybody.
+RESTING: Final = 0.1
 PIECE: Final = 1 << 16
 NETWORK: Final = Path("/proc/thread-self/ns/net")
 # Of this network namespace. Where the node has br_netfilter loaded, frames that only pass the bridge would be put
@@ -169,12 +172,22 @@ def forward(door: int, namespace: int, target: tuple[str, int]) -> None:
     listener.setblocking(True)
     room = BoundedSemaphore(MOST_CONNECTIONS)
     while True:
-        connection, _ = listener.accept()
-        if room.acquire(blocking=False):
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            # The job has no descriptor to spare at this moment.
+            time.sleep(RESTING)
+            continue
+        if not room.acquire(blocking=False):
+            connection.close()
+            continue
+        try:
             # It inherits the namespace of who starts it.
             Thread(target=carry, args=(connection, target, room), daemon=True).start()
-        else:
+        except RuntimeError:
+            # Nor a task.
             connection.close()
+            room.release()
 
 
 def enter(namespace: int) -> None:
@@ -186,18 +199,24 @@ def enter(namespace: int) -> None:
 
 
 def carry(connection: socket.socket, target: tuple[str, int], room: BoundedSemaphore) -> None:
-    """Both ways, until both have ended."""
+    """Both ways, until the target has ended its own; who has come from anywhere would stay for ever."""
     try:
         with connection, socket.create_connection(target, CONNECTING) as inner:
             inner.settimeout(None)
-            back = Thread(target=copy, args=(inner, connection), daemon=True)
+            back = Thread(target=answer, args=(inner, connection), daemon=True)
             back.start()
             copy(connection, inner)
             back.join()
-    except OSError:
+    except (OSError, RuntimeError):
         return
     finally:
         room.release()
+
+
+def answer(inner: socket.socket, connection: socket.socket) -> None:
+    copy(inner, connection)
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def copy(source: socket.socket, target: socket.socket) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import socket
 import struct
-from collections.abc import Callable, Container
-from contextlib import suppress
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -24,6 +25,8 @@ BACKLOG: Final = 16
 SPEAKING: Final = 5.0
 # Of these the packet is left where it is: what comes along with it is not for this process to touch.
 WITH_DESCRIPTOR: Final = "plug"
+# What came along is closed in this time, or a little more.
+CLOSING: Final = 0.05
 _CREDENTIALS: Final = struct.Struct("iII")
 
 
@@ -62,12 +65,13 @@ class Connection:
 
     def answer(self, packet: bytes) -> None:
         """The first answer is the last; a caller that does not read gets none."""
-        with suppress(OSError):
-            self.stream.send(packet)
-            # With something unread in it, a closed connection is a reset one, and its last answer is lost.
-            # Descriptors that came along and were not asked for are closed by the kernel.
-            self.stream.recv(wire.LONGEST)
-        self.stream.close()
+        with hurried():
+            with suppress(OSError):
+                self.stream.send(packet)
+                # With something unread in it, a closed connection is a reset one, and its last answer is lost.
+                # Descriptors that came along and were not asked for are closed by the kernel.
+                self.stream.recv(wire.LONGEST)
+            self.stream.close()
 
 
 class Listener:
@@ -86,6 +90,8 @@ class Listener:
         self.serve = serve
         self.connections: list[Connection] = []
         ear.setblocking(False)
+        # It would end us; all that it has to do is to come.
+        signal.signal(signal.SIGALRM, lambda *_: None)
         events.register(ear, selectors.EVENT_READ, self._accept)
 
     @property
@@ -145,7 +151,8 @@ class Listener:
             self.answer(connection, wire.error(str(refusal)))
             return
         if request.verb != WITH_DESCRIPTOR:
-            connection.stream.recv(wire.LONGEST + 1)
+            with hurried():
+                connection.stream.recv(wire.LONGEST + 1)
         self.serve(connection, request)
 
     def _only(self, connection: Connection, packet: bytes) -> bytes:
@@ -154,6 +161,20 @@ class Listener:
             raise MoorageError("one request a connection")
         connection.asked = True
         return packet
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """For what has the kernel close descriptors that came along.
+
+    If nobody else has them any more, closing them is our work, and a socket may have been told to linger over it for
+    years. A signal ends that, also for all others that came along with it (seen on 6.18).
+    """
+    signal.setitimer(signal.ITIMER_REAL, CLOSING, CLOSING)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def bound(path: Path, owner: int) -> socket.socket:

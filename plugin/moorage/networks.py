@@ -15,7 +15,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.errors import MoorageError, UserError
 from moorage.net import fabric, gateway, names, namespace, nft, underlay
-from moorage.net.fabric import Fabric, Taken
+from moorage.net.fabric import Fabric
 from moorage.net.gateway import Gateway
 from moorage.net.links import links
 from moorage.net.peers import Rule
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from moorage.job import Job
     from moorage.state import State
 
-__all__ = ["Taken"]
-
 FABRIC: Final = "fabric"
 UPLINK: Final = "uplink"
 # What the job's ends are called in its own network.
@@ -36,7 +34,7 @@ EXPLAINED: Final = "docs/network.md"
 
 
 def join(job: Job, nodes: Sequence[str], site: config.Fabric) -> Fabric:
-    """The fabric that a job on these nodes gets here; a UserError, of which Taken is no fault of the node's."""
+    """The fabric that a job on these nodes gets here; a UserError if it cannot be had."""
     with _told("see the section fabric of moorage.yaml"):
         _free(IPv4Network(site.subnet))
         rule = Rule(site.host, site.hosts, site.interface)

@@ -37,7 +37,7 @@ from moorage.checks import Surroundings
 from moorage.command import run
 from moorage.config import Config, Policy
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError, UsageError, UserError, no_room
+from moorage.errors import MoorageError, Taken, UsageError, UserError, no_room
 from moorage.facts import Facts, remembered
 from moorage.features import Outfit
 from moorage.finding import Finding
@@ -265,9 +265,14 @@ def _demand(findings: Iterable[Finding]) -> None:
 
 @contextmanager
 def _blamed(check: str, fault: Literal["node", "user"]) -> Iterator[None]:
-    """What goes wrong here keeps the job from its cluster, and is said to be this one's fault."""
+    """What goes wrong here keeps the job from its cluster, and is said to be this one's fault.
+
+    That other jobs have taken something, so to speak, is nobody's fault, and least of all the node's.
+    """
     try:
         yield
+    except Taken as error:
+        raise Refused([Finding(check, error.what, error.remedy, "user")]) from error
     except UserError as error:
         raise Refused([Finding(check, error.what, error.remedy, fault)]) from error
 
@@ -390,12 +395,8 @@ def _make_networks(state: State, config: Config) -> None:
     # Only here: most jobs have none.
     from moorage import networks
 
-    try:
+    with _blamed("fabric", "node"):
         networks.make(state, config.fabric)
-    except UserError as error:
-        # That another job has the same number, so to speak, is nobody's fault, and least of all the node's.
-        fault: Literal["node", "user"] = "user" if isinstance(error, networks.Taken) else "node"
-        raise Refused([Finding("fabric", error.what, error.remedy, fault)]) from error
 
 
 def _show_images(plan: Plan) -> Path | None:

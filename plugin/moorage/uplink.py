@@ -13,6 +13,7 @@ from moorage import programs, routes
 from moorage.config import Uplink
 from moorage.errors import UserError
 from moorage.job import RUN
+from moorage.net import router
 from moorage.node import Node
 from moorage.programs import Version, number, shown
 from moorage.spec import UPLINKS
@@ -134,11 +135,8 @@ def _hinders_pasta(node: Node, _: Uplink) -> Iterator[str]:
 
 
 def _hinders_kernel(node: Node, rule: Uplink) -> Iterator[str]:
-    # Only here: it takes longer to import than all else takes to run.
-    from moorage.net import gateway
-
     try:
-        gateway.check()
+        router.check()
     except UserError as error:
         yield error.what
     if not routes.leads_out(node, by=[routes.IPV4]):

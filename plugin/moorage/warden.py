@@ -31,6 +31,9 @@ LOCK_NAME: Final = "lock"
 LOCK_LIMIT: Final = 20.0
 # So often the journal hears of refusals of one kind.
 REFUSALS: Final = 1.0
+# So many times in so many seconds a network is plugged.
+MOST_PLUGS: Final = 10
+PLUGS: Final = 10.0
 # So often it is tried again to put rules back.
 MENDING: Final = 1.0
 
@@ -55,6 +58,8 @@ class Warden:
         self.agents: list[Waiting] = []
         self.silence: dict[str, Deadline] = {}
         self.plugging: Plugging | None = None
+        # When each of the last ones will be forgotten.
+        self.plugs: list[Deadline] = []
         self.rules: Watch | None = None
         # When to look at rules that could not be put back.
         self.again: Deadline | None = None
@@ -134,6 +139,10 @@ class Warden:
             raise MoorageError("this job has no network to plug")
         if self.plugging:
             raise MoorageError("an earlier network is being plugged: ask again")
+        self.plugs = [one for one in self.plugs if not one.passed]
+        if len(self.plugs) >= MOST_PLUGS:
+            raise MoorageError("this is asked for too often: ask again in a while")
+        self.plugs.append(Deadline(PLUGS))
         self.listener.leave(connection)
         connection.wait(LIMIT, "what was handed over keeps this node waiting")
         self.plugging = Plugging(connection, self.state, what)

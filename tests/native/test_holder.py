@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -185,6 +186,35 @@ class TestForward:
             assert everything(client) == b""
         for one in (*clients, *inners):
             one.close()
+
+    def test_no_place_is_kept_by_who_has_been_hung_up_on(self, port: int, server: socket.socket) -> None:
+        """The API hangs up on a stranger who says nothing; he need not do so himself."""
+        server.listen(2 * holder.MOST_CONNECTIONS)
+        strangers = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(holder.MOST_CONNECTIONS)]
+        for _ in strangers:
+            server.accept()[0].close()
+        for stranger in strangers:
+            assert everything(stranger) == b""
+        time.sleep(0.5)
+        with socket.create_connection(("127.0.0.1", port), LIMIT) as client, server.accept()[0] as inner:
+            inner.sendall(b"hello")
+            assert client.recv(5) == b"hello"
+        for stranger in strangers:
+            stranger.close()
+
+    def test_it_goes_on_where_a_moment_had_no_room_for_more(
+        self, holding: Holding, port: int, server: socket.socket
+    ) -> None:
+        with socket.create_connection(("127.0.0.1", port), LIMIT):
+            server.accept()[0].close()
+        before = resource.prlimit(holding.process.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(holding.process.pid, resource.RLIMIT_NOFILE, (0, before[1]))
+        with socket.create_connection(("127.0.0.1", port), LIMIT) as client:
+            # It had a descriptor for this one already.
+            assert everything(client) == b""
+        resource.prlimit(holding.process.pid, resource.RLIMIT_NOFILE, before)
+        with socket.create_connection(("127.0.0.1", port), LIMIT):
+            server.accept()[0].close()
 
     def test_who_does_not_answer_is_no_answer(self, port: int, server: socket.socket) -> None:
         server.close()

@@ -298,6 +298,15 @@ def test_a_node_that_is_no_gateway(kernel_uplink: None) -> None:
     assert refusal().startswith("this node forwards no packets, which the uplink kernel needs: set net.ipv4.ip_forward")
 
 
+def test_jobs_that_have_taken_all_networks_are_no_fault_of_it(kernel_uplink: None, place: Path, ip: IPRoute) -> None:
+    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("32768 60999")
+    (place / "moorage.yaml").write_text(f"{CONFIG}uplink:\n  pool: 100.96.0.0/24\n")
+    for number in range(64):
+        ip.route("add", dst=f"100.96.0.{4 * number}/30", gateway="192.0.2.1")
+    assert run(SLURM_JOB_NODELIST="n2") == 0
+    assert refusal().startswith("no network is free for job 17 in the pool 100.96.0.0/24")
+
+
 @pytest.mark.parametrize("kind", ["crash", "refusal"])
 def test_nothing_is_left_of_one_that_fails(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if kind == "crash":
@@ -311,7 +320,9 @@ def test_nothing_is_left_of_one_that_fails(kind: str, monkeypatch: pytest.Monkey
 def test_a_job_on_one_node_does_not_even_import_what_networks_need(node: FakeCommand) -> None:
     code = (
         "import sys, json\n"
-        "from moorage import clearance, prolog, warden, epilog\n"
+        "from moorage import clearance, prolog, warden, epilog, uplink\n"
+        # What the Prolog of each job with --k8s looks at.
+        "uplink.hindered(uplink.Node(), uplink.Uplink(allowed=('kernel', 'pasta')))\n"
         "assert not [name for name in sys.modules if name.startswith('pyroute2')]\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": os.pathsep.join(sys.path)})

@@ -79,6 +79,7 @@ def test_values_know_where_they_come_from(file: Path) -> None:
         ("kubernetes:\n  patience: .inf\n", 2, "give a number from 1"),
         ("kubernetes:\n  etcd: ram\n", 2, "give one of memory, disk"),
         ("fabric:\n  source_ports: 600\n", 2, "fabric.source_ports is 600: give a range of ports, such as 600-1023"),
+        ("fabric:\n  source_ports: 600-600\n", 2, "fabric.source_ports is '600-600': give a range of ports, such as"),
         ("fabric:\n  source_ports: 1023-600\n", 2, "give a range of ports"),
         ("fabric:\n  source_ports: 0-600\n", 2, "give a range of ports"),
         ("fabric:\n  source_ports: 600-65536\n", 2, "give a range of ports"),

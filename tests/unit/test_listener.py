@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import socket
+import struct
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -203,3 +205,38 @@ def test_only_its_owner_can_connect(tmp_path: Path) -> None:
 def test_the_socket_of_an_earlier_one_is_replaced(tmp_path: Path) -> None:
     bound(tmp_path / "s", HERE).close()
     bound(tmp_path / "s", HERE).close()
+
+
+def lingering() -> socket.socket:
+    """A connection whose last user has to wait until what is in it has arrived, for as long as its maker has said."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        accepted, _ = server.accept()
+    # It is never read, nor closed.
+    accepted.detach()
+    sender.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            sender.send(bytes(1 << 16))
+    sender.setblocking(True)
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 20))
+    return sender
+
+
+@pytest.mark.parametrize("admitted", [(HERE,), (HERE + 1,)])
+@pytest.mark.parametrize("packets", [["usage"], ["usage", "usage"], ["plug"], ["?"]])
+def test_what_comes_along_keeps_nobody_waiting(tmp_path: Path, admitted: tuple[int, ...], packets: list[str]) -> None:
+    with closing(Host(tmp_path / "s", admitted)) as host:
+        caller = host.caller()
+        for verb in packets:
+            sent = [lingering() for _ in range(2)]
+            fields = {"what": "fabric"} if verb == "plug" else {}
+            socket.send_fds(caller, [wire.request(verb, fields)], [one.fileno() for one in sent])
+            for one in sent:
+                one.close()
+        started = time.monotonic()
+        host.turn()
+        for connection, _ in host.served:
+            host.listener.answer(connection, wire.ok({}))
+        assert time.monotonic() - started < 3
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0

@@ -9,7 +9,7 @@ import pytest
 from moorage import routes, uplink
 from moorage.config import Uplink
 from moorage.errors import UserError
-from moorage.net import gateway
+from moorage.net import router
 from moorage.node import Node
 from moorage.speed import Speed, Spread
 from moorage.uplink import Offer, choose, explain, hindered
@@ -213,7 +213,7 @@ def test_slirp4netns_takes_no_network_of_the_sites(
 class TestKernel:
     @pytest.fixture
     def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-        monkeypatch.setattr(gateway, "check", lambda: None)
+        monkeypatch.setattr(router, "check", lambda: None)
         has(tmp_path, routes.IPV4, WAY_OUT)
         has(tmp_path, uplink.RESOLVERS[0], "search site\nnameserver 192.0.2.53\n")
         return Node(tmp_path)
@@ -231,13 +231,13 @@ class TestKernel:
         def check() -> None:
             raise UserError("this node forwards no packets, which the uplink kernel needs", "set it")
 
-        monkeypatch.setattr(gateway, "check", check)
+        monkeypatch.setattr(router, "check", check)
         found = hindered(node, WITH_KERNEL)
         assert found == {"kernel": "this node forwards no packets, which the uplink kernel needs"}
         assert choose(Offer("podman version 5.4.2", BOTH, found), WITH_KERNEL).driver == "pasta"
 
     def test_costs_nothing_where_it_is_not_allowed(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gateway, "check", pytest.fail)
+        monkeypatch.setattr(router, "check", pytest.fail)
         assert hindered(node, ANY) == {}
 
     @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage.errors import MoorageError, UserError
+from moorage.errors import MoorageError, Taken, UserError
 from moorage.net import names, nft
 from moorage.net.links import NOBODY, Links, links
 from moorage.net.nft import Chain, Table
@@ -35,10 +35,6 @@ BEFORE_ALL_OTHERS: Final = -500
 # In VXLAN's header, which follows the eight bytes of UDP's.
 VNI_PLACE: Final = 12
 NEVER_FRAGMENTED: Final = 1
-
-
-class Taken(UserError):
-    """Another job on this node has the network that this one would get; no fault of the node's."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +138,8 @@ def make(fabric: Fabric, site: Site) -> None:
 
 
 def _make(fabric: Fabric, here: Links) -> None:
-    # In this order: from the first frame on there are the rules, and something to swallow what they do not take.
-    nft.install(_guard(fabric), _silence(fabric))
+    # In this order: from the first frame on there are the rules, and something to swallow what they do not take. But no
+    # rules before the kernel has said that the network's number is free: they would cut off who has it.
     tunnel = here.make(
         "vxlan",
         fabric.tunnel,
@@ -157,6 +153,7 @@ def _make(fabric: Fabric, here: Links) -> None:
         vxlan_limit=len(fabric.hosts),
         vxlan_df=NEVER_FRAGMENTED,
     )
+    nft.install(_guard(fabric), _silence(fabric))
     sink = here.make("bridge", fabric.sink)
     here.put_below(tunnel, sink)
     here.swallow_groups(tunnel)

@@ -9,27 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
-from pathlib import Path
 from typing import Any, Final, Self
 
 from moorage.config import Uplink
-from moorage.errors import MoorageError, UserError
-from moorage.net import connections, names, nft, pool
+from moorage.errors import MoorageError
+from moorage.net import connections, names, nft, pool, router
 from moorage.net.links import be_wary, links
 from moorage.net.nft import Chain, Rule, Table
 
-FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
-NODES_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# The larger of this and a link's own counts; and 2, with which any sender is believed, is larger than 1.
-OF_ALL_LINKS: Final = Path("/proc/sys/net/ipv4/conf/all/rp_filter")
-# Above those that the kernel gives to whoever wants any. Who has a port of a service for a source port, and sends to
-# another host, gets what that host sends to the service.
-JOBS_PORTS: Final = (61000, 65535)
 ICMP, TCP, UDP = 1, 6, 17
 BEFORE_THE_SITES: Final = -10
 SOURCE_TRANSLATION: Final = 100
 POOL: Final = IPv4Network("100.96.0.0/16")
 IPV4_ONLY: Final = bytes([nft.IPV4])
+# As long as this the kernel remembers a TCP connection that has ended, in seconds.
+REMEMBERED: Final = 120
 TRACKED: Final = nft.NEW | nft.ESTABLISHED_OR_RELATED
 
 
@@ -62,7 +56,7 @@ class Gateway:
     @classmethod
     def of(cls, job: int, fabric_port: int, site: Site) -> Self:
         """The gateway that this node would be for the job; a UserError if it cannot be one."""
-        check()
+        router.check()
         with links() as here:
             outside = here.way_out()
             if outside is None:
@@ -91,26 +85,6 @@ class Gateway:
     @property
     def host_end(self) -> str:
         return names.link(self.job, "u")
-
-
-def check() -> None:
-    """What the site has to settle for all of the node before it can be a router for jobs."""
-    if FORWARDING.read_text().strip() != "1":
-        raise UserError(
-            "this node forwards no packets, which the uplink kernel needs",
-            "set net.ipv4.ip_forward=1, or take kernel out of uplink.allowed",
-        )
-    if OF_ALL_LINKS.read_text().strip() == "2":
-        raise UserError(
-            "net.ipv4.conf.all.rp_filter=2 has this node believe all senders, whatever the value of a job's link is",
-            "set it to 0 or 1, or take kernel out of uplink.allowed",
-        )
-    low, high = NODES_PORTS.read_text().split()
-    if int(high) >= JOBS_PORTS[0]:
-        raise UserError(
-            f"this node's own programs use ports {low}-{high}, and the uplink kernel {JOBS_PORTS[0]}-{JOBS_PORTS[1]}",
-            f"have net.{NODES_PORTS.parent.name}.{NODES_PORTS.name} end below, or take kernel out of uplink.allowed",
-        )
 
 
 def make(gateway: Gateway) -> None:
@@ -148,6 +122,8 @@ def mend(gateway: Gateway) -> None:
             here.set_down(end)
         nft.install(_table(gateway))
         if end:
+            # Its plugging may have ended before.
+            be_wary(gateway.host_end)
             here.set_up(end)
 
 
@@ -191,6 +167,8 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rul
         [*from_job, *nft.protocol(UDP), *nft.target_port(gateway.fabric_port), drop],
         *([*from_job, *nft.target_in(network), drop] for network in gateway.refused),
         [*from_job, *new, nft.more_connections_than(gateway.connections), drop],
+        # The kernel does not count those that have ended, which stay in its table all the same (seen on 6.18).
+        [*from_job, *nft.protocol(TCP), *new, nft.faster_than(gateway.connections, REMEMBERED), drop],
         *accepted,
         [*from_job, drop],
     ]
@@ -198,7 +176,7 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rul
 
 def _translation(gateway: Gateway, from_job: Rule) -> list[Rule]:
     """By link, not by address: nothing but the job's packets is touched."""
-    ports = nft.masqueraded(*JOBS_PORTS)
+    ports = nft.masqueraded(*router.JOBS_PORTS)
     return [
         [*from_job, *nft.protocol(TCP), *ports],
         [*from_job, *nft.protocol(UDP), *ports],

@@ -152,9 +152,9 @@ def forwarded(index: int) -> Rule:
     return [_immediate(1, index.to_bytes(4, sys.byteorder)), _expression("fwd", sreg_dev=1)]
 
 
-def faster_than(packets: int) -> Expression:
-    """Whether more than that come in a second."""
-    return _expression("limit", rate=packets, unit=1, burst=packets, type=0, flags=INVERTED)
+def faster_than(packets: int, seconds: int = 1) -> Expression:
+    """Whether more than that come in these seconds."""
+    return _expression("limit", rate=packets, unit=seconds, burst=packets, type=0, flags=INVERTED)
 
 
 def heavier_than(size: int) -> Expression:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -131,6 +133,10 @@ def look_up(names: Sequence[str], rule: Rule, wait: float = WAIT) -> Answers:
 def _listed(names: Sequence[str], path: Path) -> Answers:
     answers: dict[str, list[IPv4Address]] = {name: [] for name in names}
     with path.open(errors="replace") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            # Whoever is in it may send into jobs' fabrics.
+            raise MoorageError(f"{path} can be written by others than root")
         text = file.read(LONGEST_FILE + 1)
     if len(text) > LONGEST_FILE:
         # Not cut: a name that is cut may be another's.

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from moorage.errors import MoorageError, UserError
-from moorage.net import connections, gateway, nft
+from moorage.net import connections, gateway, nft, router
 from moorage.net.fabric import Site as Fabrics
 from moorage.net.gateway import Gateway, Site
+from moorage.net.links import WARY
 from moorage.net.watch import Kept, Watch
 from support.frames import answers_for, asks_for, checked, udp
 from support.hosts import CABLE, Host, arrives, bare_host
@@ -98,7 +99,7 @@ def test_connections_leave_with_the_nodes_address(job: Job, outside: Host, port:
         accepted, (address, seen) = server.accept()
         with accepted:
             assert address == str(job.node.address)
-            assert seen >= gateway.JOBS_PORTS[0]
+            assert seen >= router.JOBS_PORTS[0]
             assert seen == port or port != 65535
             accepted.sendall(b"welcome")
             assert client.recv(100) == b"welcome"
@@ -137,7 +138,7 @@ def test_what_others_send_to_a_service_of_the_node_the_job_does_not_get(job: Job
 
 def test_a_node_whose_own_programs_use_the_jobs_ports_refuses(node: Host) -> None:
     with inside(node.namespace):
-        gateway.NODES_PORTS.write_text("1024 61000")
+        router.NODES_PORTS.write_text("1024 61000")
         with pytest.raises(UserError) as refusal:
             Gateway.of(17, FABRICS.port, Site())
     assert str(refusal.value) == (
@@ -149,7 +150,7 @@ def test_a_node_whose_own_programs_use_the_jobs_ports_refuses(node: Host) -> Non
 def test_a_node_that_believes_all_senders_refuses(node: Host) -> None:
     """A link's own setting counts only where it is the larger one."""
     with inside(node.namespace):
-        gateway.OF_ALL_LINKS.write_text("2")
+        router.OF_ALL_LINKS.write_text("2")
         with pytest.raises(
             UserError, match=r"all\.rp_filter=2 has this node believe all senders, .*: set it to 0 or 1"
         ):
@@ -272,6 +273,27 @@ def test_a_ping_gets_out_and_back(job: Job, outside: Host) -> None:
         answer, (address, _) = pinger.recvfrom(100)
         assert address == str(outside.address)
         assert answer[20:22] == b"\0\0"
+
+
+def test_a_link_that_is_mended_is_wary(job: Job) -> None:
+    """Its plugging may have ended before that was done."""
+    settings = [Path("/proc/sys/net") / name.format(job.gateway.host_end) for name in WARY]
+    with inside(job.node.namespace):
+        for setting in settings:
+            setting.write_text("0")
+        gateway.mend(job.gateway)
+        assert [setting.read_text().strip() for setting in settings] == list(WARY.values())
+
+
+def test_connections_that_have_ended_are_bounded_too(node: Host, outside: Host) -> None:
+    most = 5
+    with outside.tcp(str(outside.address), PORT, 0.5) as server, moored(node, site=Site(connections=most)) as job:
+        server.listen()
+        for _ in range(5 * most):
+            with job.inner.tcp(limit=0.2) as client, suppress(TimeoutError):
+                client.connect(server.getsockname())
+                server.accept()[0].close()
+        assert known(job) <= 2 * most
 
 
 def test_connections_are_bounded(node: Host, outside: Host) -> None:

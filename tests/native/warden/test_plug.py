@@ -193,6 +193,14 @@ def test_a_job_with_the_other_one(moored: Peer, running: Manager, host: Host) ->
         moored.do(ask_to_plug, "uplink")
 
 
+def test_not_as_often_as_he_likes(moored: Peer, running: Manager) -> None:
+    """Each time all that watch this node's packet filter have to look at it, such as the wardens of other jobs."""
+    for _ in range(warden.MOST_PLUGS):
+        moored.do(ask_to_plug, "fabric")
+    with pytest.raises(wire.Refused, match="too often"):
+        moored.do(ask_to_plug, "uplink")
+
+
 def test_a_name_that_is_taken_there(moored: Peer) -> None:
     moored.do(taking, "uplink0")
     with pytest.raises(wire.Refused, match="a link uplink0 in the job's network already"):

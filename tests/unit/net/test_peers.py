@@ -118,6 +118,15 @@ def test_what_is_refused_of_a_file(tmp_path: Path, content: str, line: str) -> N
     assert str(refusal.value) == line.replace("PLACE", str(place))
 
 
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_a_file_that_others_can_write_names_nobodys_peers(tmp_path: Path, mode: int) -> None:
+    place = tmp_path / "fabric"
+    place.write_text("192.0.2.1 n1\n")
+    place.chmod(mode)
+    with pytest.raises(MoorageError, match="can be written by others than root"):
+        look_up(["n1"], Rule(file=place))
+
+
 def test_a_file_that_is_too_long_is_not_cut(tmp_path: Path) -> None:
     """Else it might end in the first half of another's name."""
     place = tmp_path / "fabric"

@@ -6,7 +6,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from moorage.errors import UserError
+from moorage.errors import Taken
 from moorage.net.pool import choose
 
 POOL = IPv4Network("100.96.0.0/16")
@@ -37,11 +37,11 @@ def test_which_one(job: int, taken: tuple[str, ...], network: str) -> None:
 
 @pytest.mark.parametrize("taken", ["100.96.0.0/16", "100.64.0.0/10", "100.96.0.0/19"])
 def test_none_is_free(taken: str) -> None:
-    with pytest.raises(UserError, match=r"no network is free for job 1 in the pool 100\.96\.0\.0/16"):
+    with pytest.raises(Taken, match=r"no network is free for job 1 in the pool 100\.96\.0\.0/16"):
         chosen(1, taken)
 
 
 def test_a_small_pool() -> None:
     assert chosen(5, pool=IPv4Network("10.9.8.0/30")) == "10.9.8.0/30"
-    with pytest.raises(UserError, match="no network is free"):
+    with pytest.raises(Taken, match="no network is free"):
         chosen(5, pool=IPv4Network("10.9.8.0/31"))
