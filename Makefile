@@ -1,7 +1,7 @@
 # Moorage. `make help` says what there is.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-PARTS = lint unit native lab walk clusters nodes three endings together starts sizes references guide rollout upgrade
+PARTS = lint unit build native lab walk clusters nodes three endings together starts sizes references guide rollout upgrade
 ARMS = warm cold
 REPEAT = 2
 ROUNDS = 9
@@ -22,10 +22,10 @@ demo:
 	tools/expect demo
 	tools/as-root tools/bootstrap tests/lab/lab demo
 
-#: make test       lint, unit, native, lab: each is a verb of its own, too
+#: make test       lint, unit, native, lab: each is a verb of its own, too; what the lab is made of is built first
 test:
 	tools/expect test
-	tools/as-root tools/bootstrap tools/check lint unit native lab
+	tools/as-root tools/bootstrap tools/check lint unit build native lab
 
 #: make test-full  what takes longer, as well; PARTS="walk" runs one part
 test-full:
