@@ -89,7 +89,7 @@ def test_moments_of_the_api_are_compared_with_others() -> None:
 
 
 def test_the_manifests_are_those_that_the_tests_speak_of() -> None:
-    text = (spread.MANIFESTS / "spread.yaml").read_text()
+    text = "---\n".join(path.read_text() for path in sorted(spread.MANIFESTS.iterdir()))
     objects = {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text)}
     assert objects["StatefulSet", "crew"]["spec"]["replicas"] == spread.PODS
     assert objects["Service", "web"]["spec"]["ports"][0]["nodePort"] == spread.NODE_PORT

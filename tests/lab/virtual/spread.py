@@ -57,6 +57,7 @@ fact apply sh -c "sed 's/@NODES@/$SLURM_JOB_NUM_NODES/; s/@LAST@/$last/' spread.
 fact elsewhere there sh -c '{LOOK}'
 fact image podman load --quiet --input /srv/lab/shell.tar
 fact web kubectl rollout status --timeout=1200s daemonset/web
+fact crowd kubectl apply --filename crew.yaml
 fact crew kubectl rollout status --timeout=1200s statefulset/crew
 fact pair kubectl wait --for=condition=Ready --timeout=600s pod/near pod/far
 fact objects sh -c 'kubectl get --output json nodes,pods | jq --compact-output .'
