@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ def main(words: Sequence[str] | None = None) -> None:
     ratios = [*fabric_ratios(samples), *uplink_ratios(uplinks)]
     print("", "ratios, each of the same round: median (least-most)", *ratios, "", sep="\n")
     print(last_line({ratio.name: ratio.spread.median for ratio in ratios}))
+    sys.exit(not all(ratio.holds for ratio in ratios))
 
 
 def last_line(medians: Mapping[str, float]) -> str:
@@ -127,7 +129,8 @@ def round_trip(name: str, ours: Sequence[Sample], theirs: Sequence[Sample], *, a
 
 
 def _paired(pairs: Sequence[tuple[float, float]]) -> Spread:
-    return Spread.of([one / other for one, other in pairs])
+    """Without the rounds in which nothing at all came through what is compared with."""
+    return Spread.of([one / other for one, other in pairs if other])
 
 
 def table(samples: Samples) -> Iterator[str]:

@@ -46,6 +46,11 @@ def test_rounds_are_compared_with_themselves() -> None:
     assert summed_up(samples["fabric"]).outward == Spread(6, 4, 8)
 
 
+def test_a_round_in_which_nothing_came_through_is_none() -> None:
+    ours, theirs = [Sample(8, 8, 60), Sample(8, 8, 60)], [Sample(10, 10, 50), Sample(0, 0, 50)]
+    assert netbench.throughput("uplink_kernel", ours, theirs, at_least=0.75).spread == Spread(0.8, 0.8, 0.8)
+
+
 def test_the_last_line_names_all_and_what_there_is_none_of() -> None:
     medians = {"fabric_vs_vxlan": 0.912, "fabric_vs_host": 0.7, "rtt": 1.3, "uplink_kernel": 0.9}
     assert netbench.last_line(medians) == (

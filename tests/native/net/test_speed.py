@@ -8,6 +8,7 @@ it by both has failed. `make bench-net` measures longer, and by medians.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,20 +24,18 @@ from support import netbench
 from support.netbench import Ratio
 
 REPEAT = 6
+TRIES = 3
 SECONDS = 0.25
 
 
 def test_the_fabric_is_nearly_as_fast_as_what_it_is_built_on() -> None:
-    keep_their_bounds(netbench.fabric_ratios(netbench.fabrics(REPEAT, SECONDS)))
+    keep_their_bounds(lambda: netbench.fabric_ratios(netbench.fabrics(REPEAT, SECONDS)))
 
 
 def test_the_uplink_kernel_is_nearly_as_fast_as_the_node(tmp_path: Path) -> None:
     with links() as here:
         before = here.by_index()
-    samples, left_out = measure.try_out({}, REPEAT, SECONDS)
-    assert list(samples) == ["bare", "kernel"]
-    assert left_out == {"pasta": "not installed", "slirp4netns": "not installed"}
-    keep_their_bounds(netbench.uplink_ratios(samples))
+    keep_their_bounds(uplink_kernel)
     with links() as here:
         assert here.by_index() == before
 
@@ -86,8 +85,21 @@ def test_by_what_breaks_down_nothing_gets_through() -> None:
             measure.compare({"bare": nobody, "kernel": there}, 1, 0.05)
 
 
-def keep_their_bounds(ratios: list[Ratio]) -> None:
-    assert ratios
-    for ratio in ratios:
-        print(ratio)
-    assert [str(ratio) for ratio in ratios if not (ratio.holds or ratio.holds_at_best)] == []
+def uplink_kernel() -> list[Ratio]:
+    samples, left_out = measure.try_out({}, REPEAT, SECONDS)
+    assert list(samples) == ["bare", "kernel"]
+    assert left_out == {"pasta": "not installed", "slirp4netns": "not installed"}
+    return netbench.uplink_ratios(samples)
+
+
+def keep_their_bounds(measured: Callable[[], list[Ratio]]) -> None:
+    """What misses them is measured again: only what does so each time is slow, and not just in want of a processor."""
+    broken: list[str] = []
+    for _ in range(TRIES):
+        ratios = measured()
+        assert ratios
+        print(*ratios, sep="\n")
+        broken = [str(ratio) for ratio in ratios if not (ratio.holds or ratio.holds_at_best)]
+        if not broken:
+            return
+    assert broken == []
