@@ -13,7 +13,8 @@ from moorage.command import CommandError
 from moorage.config import Config
 from moorage.errors import MoorageError, UserError
 from moorage.finding import Finding
-from moorage.prolog import Known, exit_code, unforeseen
+from moorage.prolog import Known, exit_code
+from moorage.refusal import unforeseen
 
 GATE = Path(__file__).parents[2] / "prolog.d" / "50-moorage"
 FAIL, DRAIN = Config(node_fault="fail"), Config(node_fault="drain")

@@ -1,0 +1,106 @@
+"""What a job gets on this node, decided before anything is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from moorage import podman, programs, subids, uplink
+from moorage.checks import Surroundings
+from moorage.config import Config
+from moorage.errors import MoorageError
+from moorage.features import Outfit
+from moorage.fleet import Fleet
+from moorage.hardware import Hardware
+from moorage.job import Job
+from moorage.mooring import Segment, WayOut
+from moorage.node import Node
+from moorage.spec import Spec
+
+if TYPE_CHECKING:
+    from moorage.net.fabric import Fabric
+    from moorage.net.gateway import Gateway
+
+# Those that the job itself has to keep.
+WAITS: Final = ("agents", "podman", "kill")
+# Of these each job has one at most.
+IMAGES: Final = ("image", "further_images")
+REGISTRIES: Final = "/etc/containers/registries.conf"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that was found out and decided before anything is made."""
+
+    job: Job
+    spec: Spec
+    config: Config
+    around: Surroundings
+    uplink: uplink.Choice
+    granted: Mapping[str, list[subids.Range]]
+    # That of its cluster, where it has one and the site has settled on any.
+    image: str | None = None
+    outfit: Outfit = field(default_factory=Outfit)
+    fleet: Fleet = field(default_factory=lambda: Fleet(()))
+    fabric: Fabric | None = None
+    gateway: Gateway | None = None
+
+    @property
+    def tools(self) -> podman.Tools:
+        runtime = programs.runtime(self.around.programs)
+        if runtime is None:
+            raise MoorageError("there is no container runtime, though the checks found no fault")
+        return podman.Tools(
+            podman=self.around.programs["podman"].path,
+            runtime=runtime.path,
+            driver=self.uplink.driver,
+            registries=Node().text(REGISTRIES) or None,
+            resolvers=uplink.resolvers(Node(), self.config.uplink) if self.uplink.driver == uplink.KERNEL else (),
+            pasta=pasta.path if (pasta := self.around.programs.get("pasta")) else None,
+            between=uplink.between(Node(), self.config.uplink) if self.uplink.driver == "slirp4netns" else None,
+            # A cluster's node gets it from kind, and its pods from the node.
+            hardware=self.outfit.hardware if self.spec.cluster == "none" else Hardware(),
+        )
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the job may know."""
+        return {
+            "job": self.job.id,
+            "restart": self.job.restart,
+            "node": self.job.node,
+            "spec": self.spec.as_dict(),
+            "uplink": self.uplink.driver,
+            "uplink_reason": self.uplink.reason,
+            "podman": str(self.tools.podman),
+            "runtime": str(self.tools.runtime),
+            "srun": str(self.around.srun or ""),
+            "versions": self.around.versions,
+            "subuids": [[one.start, one.count] for one in self.granted["uid"]],
+            "subgids": [[one.start, one.count] for one in self.granted["gid"]],
+            "hardware": self.outfit.hardware.as_dict(),
+            "nodes": len(self.fleet.nodes),
+            "place": self.fleet.place,
+            "fabric": self._segment(self.fabric) if self.fabric else None,
+            "gateway": self._way_out(self.gateway) if self.gateway else None,
+            "kubernetes": {**self._kubernetes(), "image": self.image},
+            "wait": {name: getattr(self.config.wait, name) for name in WAITS},
+        }
+
+    def _segment(self, fabric: Fabric) -> dict[str, Any]:
+        own = fabric.hardware_address(fabric.place)
+        return asdict(Segment(self.config.fabric.subnet, fabric.mtu, own, self.fleet.nodes))
+
+    def _way_out(self, gateway: Gateway) -> dict[str, Any]:
+        return asdict(WayOut(str(gateway.inner), str(gateway.outer.ip), gateway.mtu))
+
+    def _kubernetes(self) -> dict[str, Any]:
+        settled = vars(self.config.kubernetes).items()
+        return {name: _plain(value) for name, value in settled if name not in IMAGES}
+
+
+def _plain(value: object) -> object:
+    """As JSON can hold it."""
+    return str(value) if isinstance(value, os.PathLike) else value
