@@ -21,6 +21,7 @@ ADMIN_GUIDE = ROOT / "docs/admin-guide.md"
 PICTURES = sorted(ROOT.glob("docs/*.svg"))
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)|!\[(?P<seen>[^\]]*)\]\((?P<picture>[^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+WIDTH = 120
 QUOTED = re.compile(r"^\| `(?P<line>[^`]+)` \|", re.MULTILINE)
 
 
@@ -143,6 +144,23 @@ def phases() -> set[str]:
 def test_every_phase_that_the_journal_may_have_is_listed() -> None:
     (row,) = re.findall(r"^\| `PHASE` \| always \| (.+) \|$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
     assert {*re.findall(r"`([a-z]+)`", row)} == phases()
+
+
+def long(text: str) -> list[int]:
+    """The lines that do not fit an editor; tables and code may be as wide as they are."""
+    blank = re.sub(r"^```.*?^```$", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+    lines = enumerate(blank.splitlines(), 1)
+    return [number for number, line in lines if len(line) > WIDTH and not line.startswith(("|", "    "))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_lines_are_not_too_long(page: Path) -> None:
+    assert long(page.read_text()) == []
+
+
+def test_a_line_that_is_too_long_is_noticed() -> None:
+    wide = "word " * 30
+    assert long(f"{wide}\n| {wide} |\n\n    {wide}\n\n```\n{wide}\n```\n- {wide}\n") == [1, 9]
 
 
 def ragged(text: str) -> list[str]:
