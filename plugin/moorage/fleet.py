@@ -30,7 +30,7 @@ class Fleet:
 def of(job: Job, spec: Spec, environ: Mapping[str, str]) -> Fleet:
     """By what slurmd tells a Prolog; a UserError if the user wishes for what cannot be."""
     if environ.get("SLURM_HET_JOB_ID"):
-        raise UserError("this job is heterogeneous, and --k8s is for jobs of one part", "submit it without a colon")
+        raise heterogeneous()
     nodes = _nodes(job, environ)
     wanted = spec.nodes or len(nodes)
     if wanted > len(nodes):
@@ -40,6 +40,11 @@ def of(job: Job, spec: Spec, environ: Mapping[str, str]) -> Fleet:
         raise UserError(f"{wanted} nodes are more than --k8s can join", f"ask for nodes={MOST} or fewer")
     taking_part = nodes[:wanted]
     return Fleet(taking_part, taking_part.index(job.node) if job.node in taking_part else None)
+
+
+def heterogeneous() -> UserError:
+    """Its parts are several jobs to Slurm, of which each has nodes of its own."""
+    return UserError("this job is heterogeneous, and --k8s is for jobs of one part", "submit it as one part")
 
 
 def _nodes(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -10,8 +10,6 @@ from moorage.mooring import Mooring, Segment
 NAME: Final = "moorage"
 # There as long as a container is in the network.
 BRIDGE: Final = "moor0"
-# What root puts into the job's network, by what is asked of the warden.
-ENDS: Final = {"fabric": "fabric0", "uplink": "uplink0"}
 # Of each node's addresses, which are so many bits long, the first is the bridge's and the second the cluster's node's.
 OWN: Final = 8
 GATEWAY, NODE = 1, 2

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 FABRIC: Final = "fabric"
 UPLINK: Final = "uplink"
-# What the job's ends are called in its own network.
-ENDS: Final = {FABRIC: "fabric0", UPLINK: "uplink0"}
 EXPLAINED: Final = "docs/network.md"
 
 
@@ -61,9 +59,9 @@ def plug(state: State, what: str, descriptor: int) -> None:
     namespace.verify(descriptor, state.job.uid)
     with _told():
         if what == FABRIC and state.fabric:
-            fabric.plug(state.fabric, descriptor, ENDS[what])
+            fabric.plug(state.fabric, descriptor, names.ENDS[what])
         elif what == UPLINK and state.gateway:
-            gateway.plug(state.gateway, descriptor, ENDS[what])
+            gateway.plug(state.gateway, descriptor, names.ENDS[what])
         else:
             raise MoorageError(f"this job has no {what} to plug")
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from moorage import command
 from moorage.errors import UserError
+from moorage.fleet import heterogeneous
 
 NAME: Final = "moorage"
 TASKS: Final = 2
@@ -77,7 +78,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 def nodes(environ: Mapping[str, str]) -> int:
     """How many nodes the job has."""
     if "SLURM_HET_SIZE" in environ:
-        raise UserError("a heterogeneous job cannot be moored", "submit a plain one")
+        raise heterogeneous()
     number = environ.get("SLURM_JOB_NUM_NODES", "")
     if not number.isdecimal() or int(number) < 1:
         raise UserError(f"SLURM_JOB_NUM_NODES is {number!r}", "leave what Slurm has set as it is")

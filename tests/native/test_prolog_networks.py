@@ -173,7 +173,7 @@ def test_one_of_several_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"SLURM_JOB_NODELIST": "n[1-300]"}, "300 nodes are more than --k8s can join: ask for nodes=254 or fewer"),
         (
             {"SLURM_HET_JOB_ID": "16"},
-            "this job is heterogeneous, and --k8s is for jobs of one part: submit it without a colon",
+            "this job is heterogeneous, and --k8s is for jobs of one part: submit it as one part",
         ),
     ],
 )

@@ -36,6 +36,7 @@ def told() -> dict[str, dict[str, set[str]]]:
     kept.count({"outcome": "failed", "phase": "podman", "spec": spec, "start_seconds": 1.0})
     kept.count({"outcome": "ready", "phases": dict.fromkeys(course.SPANS, 1.0), "spec": spec})
     kept.count({"outcome": "refused", "check": "subuid", "leftovers": [{"what": "unit"}]})
+    kept.count({"outcome": "refused", "check": "kubernetes"})
     text = metrics.text(kept, {metrics.BUILD: {("1",): 1}})
     found: dict[str, dict[str, set[str]]] = {}
     for family in exposition.read(text).values():
@@ -106,6 +107,15 @@ def alerts() -> list[dict[str, Any]]:
 def test_alerts_are_about_what_there_is(alert: dict[str, Any]) -> None:
     assert wrong(alert["expr"]) == []
     assert alert["annotations"]["summary"]
+
+
+def test_what_users_ask_in_vain_wakes_nobody() -> None:
+    (alert,) = [alert for alert in alerts() if alert["alert"] == "MoorageNodeFaults"]
+    prolog = (ROOT / "plugin/moorage/prolog.py").read_text()
+    blamed_on_users = re.findall(r'_blamed\("([a-z]+)", "user"\)', prolog)
+    left_out = re.findall(r'cause!~"([^"]+)"', alert["expr"])[0].split("|")
+    assert "nodes" in blamed_on_users
+    assert {*blamed_on_users} <= {*left_out}
 
 
 def test_every_metric_is_documented() -> None:

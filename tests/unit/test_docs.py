@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from moorage import wire
 from moorage.command import CommandFailed, run
-from support.wording import ELLIPSIS, of_c, of_python, wordings
+from support.wording import ELLIPSIS, PLUGIN, of_c, of_python, wordings
 from virtual import cli, guide
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +21,7 @@ ADMIN_GUIDE = ROOT / "docs/admin-guide.md"
 PICTURES = sorted(ROOT.glob("docs/*.svg"))
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)|!\[(?P<seen>[^\]]*)\]\((?P<picture>[^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
+WIDTH = 120
 QUOTED = re.compile(r"^\| `(?P<line>[^`]+)` \|", re.MULTILINE)
 
 
@@ -127,6 +129,38 @@ def test_the_verbs_on_the_page_of_the_lab_exist() -> None:
     shown = set(re.findall(r"^    tests/lab/lab ([a-z-]+)", (ROOT / "docs/lab.md").read_text(), re.MULTILINE))
     assert shown
     assert shown <= set(re.findall(r"^    ([a-z-]+) ", cli.parser().format_help(), re.MULTILINE))
+
+
+def phases() -> set[str]:
+    """What the journal may have as PHASE: a refusal of the warden's has what was asked for."""
+    found = set(wire.VERBS)
+    for source in (path.read_text() for path in PLUGIN.rglob("*.py")):
+        found |= {*re.findall(r'phase="([a-z]+)"', source)}
+        if "phase=PHASE" in source:
+            found |= {*re.findall(r'^PHASE: Final = "([a-z]+)"$', source, re.MULTILINE)}
+    return found
+
+
+def test_every_phase_that_the_journal_may_have_is_listed() -> None:
+    (row,) = re.findall(r"^\| `PHASE` \| always \| (.+) \|$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    assert {*re.findall(r"`([a-z]+)`", row)} == phases()
+
+
+def long(text: str) -> list[int]:
+    """The lines that do not fit an editor; tables and code may be as wide as they are."""
+    blank = re.sub(r"^```.*?^```$", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+    lines = enumerate(blank.splitlines(), 1)
+    return [number for number, line in lines if len(line) > WIDTH and not line.startswith(("|", "    "))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_lines_are_not_too_long(page: Path) -> None:
+    assert long(page.read_text()) == []
+
+
+def test_a_line_that_is_too_long_is_noticed() -> None:
+    wide = "word " * 30
+    assert long(f"{wide}\n| {wide} |\n\n    {wide}\n\n```\n{wide}\n```\n- {wide}\n") == [1, 9]
 
 
 def ragged(text: str) -> list[str]:

@@ -52,7 +52,7 @@ def test_the_first_of_them(nodes: str | None, wanted: int | None, own: str, name
             "n1",
             None,
             {"SLURM_HET_JOB_ID": "16"},
-            "this job is heterogeneous, and --k8s is for jobs of one part: submit it without a colon",
+            "this job is heterogeneous, and --k8s is for jobs of one part: submit it as one part",
         ),
     ],
 )

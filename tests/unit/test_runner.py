@@ -49,7 +49,7 @@ def test_nothing_to_run(words: list[str]) -> None:
         ({}, {}, "this is no job of Slurm's: use it in a job that was submitted with --k8s"),
         ({"refusal": "you have no subuids: ask for some"}, ENVIRON, "you have no subuids: ask for some"),
         ({}, ENVIRON, "the Prolog has not prepared this node for job 17: tell"),
-        ({"job.json": json.dumps(FIELDS)}, ENVIRON | {"SLURM_HET_SIZE": "2"}, "a heterogeneous job cannot be moored"),
+        ({"job.json": json.dumps(FIELDS)}, ENVIRON | {"SLURM_HET_SIZE": "2"}, "this job is heterogeneous"),
     ],
 )
 def test_one_line_and_failure(place: Path, files: dict[str, str], environ: dict[str, str], line: str) -> None:

@@ -76,7 +76,7 @@ class TestNodes:
             step.nodes({"SLURM_JOB_NUM_NODES": text})
 
     def test_heterogeneous(self) -> None:
-        with pytest.raises(UserError, match="heterogeneous"):
+        with pytest.raises(UserError, match="this job is heterogeneous, and --k8s is for jobs of one part"):
             step.nodes({"SLURM_JOB_NUM_NODES": "1", "SLURM_HET_SIZE": "2"})
 
 
