@@ -98,16 +98,22 @@ class Crew:
         for node, cause in self.words.failures.items():
             if self.require == "all" or node == self.first:
                 return self._by(node, cause)
-        if self.gone:
-            last = next((line for line in reversed(self.noise) if line.strip()), "")
-            return f"the step of the agents has ended{': ' + last if last else ''}"
-        return ""
+        return self._end if self.gone else ""
 
     def losses(self) -> list[str]:
         """What is wrong with any of them, and was not told of yet."""
         new = {node: cause for node, cause in self.words.failures.items() if node not in self._told}
         self._told |= new.keys()
         return [self._by(node, cause) for node, cause in new.items()]
+
+    def end(self) -> list[str]:
+        """That the step is over; it says nothing new once each node was lost by itself."""
+        return [self._end] if len(self.words.failures) < self.nodes else []
+
+    @property
+    def _end(self) -> str:
+        last = next((line for line in reversed(self.noise) if line.strip()), "")
+        return f"the step of the agents has ended{': ' + last if last else ''}"
 
     def silent(self, hosts: Sequence[str]) -> list[str]:
         """Of whom it is not known whether they will ever be ready."""

@@ -161,7 +161,7 @@ class Runner:
         losses = self.crew.losses()
         if self.crew.gone and not self._lost:
             self._lost = True
-            losses = losses or [self.crew.failure]
+            losses += self.crew.end()
             self._end_step()
         kept = self._kept("; ".join(losses)) if losses else ""
         for loss in losses:
