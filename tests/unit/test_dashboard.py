@@ -112,7 +112,7 @@ def test_alerts_are_about_what_there_is(alert: dict[str, Any]) -> None:
 def test_what_users_ask_in_vain_wakes_nobody() -> None:
     (alert,) = [alert for alert in alerts() if alert["alert"] == "MoorageNodeFaults"]
     prolog = (ROOT / "plugin/moorage/prolog.py").read_text()
-    blamed_on_users = re.findall(r'_blamed\("([a-z]+)", "user"\)', prolog)
+    blamed_on_users = re.findall(r'blamed\("([a-z]+)", "user"\)', prolog)
     left_out = re.findall(r'cause!~"([^"]+)"', alert["expr"])[0].split("|")
     assert "nodes" in blamed_on_users
     assert {*blamed_on_users} <= {*left_out}

@@ -16,6 +16,7 @@ NODE_FILES = Path(__file__).resolve().parents[1] / "kubernetes/node"
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl")
 NOBODY = "65535:65535"
 LAB = "localhost/lab"
+UNWINDER = "libgcc_s.so.1"
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,7 @@ class Bakery:
 
     @cached_property
     def network_tools(self) -> Layer:
-        programs = ["usr/bin/getent", "usr/bin/iperf3", "usr/bin/ip"]
-        return self._layer("network-tools", lambda tree: install_programs(tree, programs))
+        return self._layer("network-tools", _network_tools)
 
     @cached_property
     def page(self) -> Layer:
@@ -123,6 +123,12 @@ def _packet_filters(tree: Path) -> None:
     for name in ("iptables", "ip6tables"):
         for variant in ("", "-save", "-restore"):
             (tree / "usr/sbin" / f"{name}{variant}").symlink_to("xtables-nft-multi")
+
+
+def _network_tools(tree: Path) -> None:
+    install_programs(tree, ["usr/bin/getent", "usr/bin/iperf3", "usr/bin/ip"])
+    # iperf3 ends its threads by it, and finds it only then.
+    copy(programs() / LIBRARIES / UNWINDER, tree / LIBRARIES / UNWINDER)
 
 
 def _page(tree: Path) -> None:
