@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,11 +29,14 @@ class Part:
     date: str
     seconds: float
     figures: list[dict[str, object]]
+    # What it was measured with.
+    notes: list[str] = field(default_factory=list)
 
 
 def main(name: str, seconds: str, figures: str, report: str) -> None:
     page, data = Path(report), Path(report).with_suffix(".json")
-    part = Part(name, commit(), datetime.now(UTC).date().isoformat(), float(seconds), measured(Path(figures)))
+    found, notes = told(Path(figures))
+    part = Part(name, commit(), datetime.now(UTC).date().isoformat(), float(seconds), found, notes)
     kept = json.loads(data.read_text()) if data.exists() else {}
     kept = dict(sorted((kept | {name: asdict(part)}).items()))
     data.write_text(json.dumps(kept, indent=1) + "\n")
@@ -52,14 +55,18 @@ def _git(*words: str) -> str:
     return subprocess.check_output(argv, text=True).strip()
 
 
-def measured(figures: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in figures.read_text().splitlines()] if figures.exists() else []
+def told(figures: Path) -> tuple[list[dict[str, object]], list[str]]:
+    """The figures, and what they were measured with, each once."""
+    lines = [json.loads(line) for line in figures.read_text().splitlines()] if figures.exists() else []
+    notes = dict.fromkeys(line["note"] for line in lines if "note" in line)
+    return [line for line in lines if "note" not in line], list(notes)
 
 
 def section(part: Part) -> str:
     title = f"## {part.name}\n\nCommit {part.commit}, {part.date}: passed in {part.seconds:.0f} s.\n"
     rows = table(Figure(**fields) for fields in part.figures)  # type: ignore[arg-type]
-    return title + (f"\n{rows}\n" if part.figures else "")
+    notes = "".join(f"- {note}\n" for note in part.notes)
+    return "\n".join(filter(None, (title, notes, f"{rows}\n" if part.figures else "")))
 
 
 if __name__ == "__main__":

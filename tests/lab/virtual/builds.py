@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import json
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,10 +33,16 @@ def build(suite: str, *, refresh: bool = False) -> None:
         with ThreadPoolExecutor(2) as pool:
             carried = pool.submit(payload)
             built = guest(suite, lambda: carried.result().archive, refresh=refresh)
-    say(
-        f"Debian {suite} as of {built.built}: "
-        + ", ".join(f"{name} {version}" for name, version in built.versions.items())
-    )
+    found = ", ".join(f"{name} {version}" for name, version in built.versions.items())
+    note(f"Debian {suite} as of {built.built}: {found}")
+
+
+def note(text: str) -> None:
+    """Said here, and kept with what is measured, if anything is."""
+    say(text)
+    if kept_in := os.environ.get("MOORAGE_FIGURES"):
+        with Path(kept_in).open("a") as file:
+            file.write(json.dumps({"note": text}) + "\n")
 
 
 def check_disk() -> None:
@@ -67,6 +75,7 @@ def own(directory: Path, request: Request) -> Iterator[Cluster]:
     lab = cluster.prepare(directory, request)
     try:
         lab.start(with_parent=True)
+        note(f"{request.nodes} guest(s) of {request.suite} in {lab.hardware.acceleration.name}")
         yield lab
     finally:
         lab.stop()
