@@ -28,10 +28,15 @@ TRIES = 3
 SECONDS = 0.25
 
 
+alone = pytest.mark.skipif("MOORAGE_FULL" not in os.environ, reason="speeds are judged by make bench-net and test-full")
+
+
+@alone
 def test_the_fabric_is_nearly_as_fast_as_what_it_is_built_on() -> None:
     keep_their_bounds(lambda: netbench.fabric_ratios(netbench.fabrics(REPEAT, SECONDS)))
 
 
+@alone
 def test_the_uplink_kernel_is_nearly_as_fast_as_the_node(tmp_path: Path) -> None:
     with links() as here:
         before = here.by_index()
