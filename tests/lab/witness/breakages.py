@@ -44,7 +44,10 @@ SCRATCH = "/var/lib/moorage/scratch"
 STATES = "/var/lib/moorage/jobs"
 STORE = "/var/lib/moorage/store"
 IMAGES = f"{STORE}/images/overlay-images/images.json"
-DESCRIPTION = next(iter(Path(IMAGES).parent.glob("*/=*")), Path("/no-image"))
+# Beside it lies the list of its layers.
+DESCRIPTION = next(
+    (path for path in Path(IMAGES).parent.glob("*/=*") if b"amd64" in path.read_bytes()), Path("/no-image")
+)
 LAYER = next(iter(Path(f"{STORE}/images/overlay").glob("*/diff")), Path("/no-layer"))
 UNITS = "/etc/systemd/system"
 NETAVARK = "/usr/lib/podman/netavark"
