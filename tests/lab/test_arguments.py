@@ -76,7 +76,7 @@ def test_every_verb_explains_itself(verb: str, tmp_path: Path) -> None:
 
 
 def test_too_little_memory_is_refused_with_the_figures() -> None:
-    with pytest.raises(UserError, match="2 guests need 12600 MB of memory, 4000 MB are available"):
+    with pytest.raises(UserError, match="2 guests need 13600 MB of memory, 4000 MB are available"):
         memory.check(memory.shares(2), emulated=True, available=4000)
 
 
