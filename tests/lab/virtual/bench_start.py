@@ -19,7 +19,7 @@ from .shell import Shell
 # What is measured in each round, in this order: the cold reference leaves the image behind that the warm one needs.
 ARMS = ("reference, cold", "Moorage, cold", "reference, warm", "Moorage, warm", "reference, warm, our settings")
 FORMS = ("warm", "cold")
-SCRIPT = f'python3 {baseline.HOME}/await_ready.py "$KUBECONFIG"; echo "@$EPOCHREALTIME phase ready"; sleep infinity'
+SCRIPT = f'python3 {baseline.HOME}/await_ready.py "$KUBECONFIG"; echo "@$(date +%s.%N) phase ready"; sleep infinity'
 SETTLED = f"{CARRIED}/kind-memory.yaml"
 
 
