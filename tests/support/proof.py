@@ -13,6 +13,7 @@ import sys
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import fill
 
 from support.figures import Figure, table
 
@@ -20,6 +21,8 @@ HEADER = """# Proof
 
 What the full tests measured when they were last run, part by part. `make test-full` writes this page.
 """
+
+WIDTH = 120
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def told(figures: Path) -> tuple[list[dict[str, object]], list[str]]:
 def section(part: Part) -> str:
     title = f"## {part.name}\n\nCommit {part.commit}, {part.date}: passed in {part.seconds:.0f} s.\n"
     rows = table(Figure(**fields) for fields in part.figures)  # type: ignore[arg-type]
-    notes = "".join(f"- {note}\n" for note in part.notes)
+    notes = "".join(fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") + "\n" for note in part.notes)
     return "\n".join(filter(None, (title, notes, f"{rows}\n" if part.figures else "")))
 
 

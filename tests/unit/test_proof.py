@@ -21,6 +21,11 @@ def test_a_part_says_what_it_was_measured_with(tmp_path: Path) -> None:
     assert str(Figure(**figure).promise) in said  # type: ignore[arg-type]
 
 
+def test_notes_are_as_wide_as_other_pages() -> None:
+    said = proof.section(proof.Part("sizes", "abc", "2026-01-01", 12.3, [], ["version " * 40]))
+    assert max(map(len, said.splitlines())) <= proof.WIDTH
+
+
 def test_what_measured_nothing_has_no_table(tmp_path: Path) -> None:
     assert proof.told(tmp_path / "none") == ([], [])
     assert proof.section(proof.Part("lint", "abc", "2026-01-01", 3, [])) == (
