@@ -15,7 +15,7 @@ from moorage import bundle, course, placeholder, step, wire
 from moorage.channel import Ear, Message, Mouth, writer
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
-from moorage.keeper import PIECE, keep
+from moorage.keeper import keep
 from moorage.mooring import Mooring
 from moorage.watch import FROM_OUTSIDE, Signals, Watch, name
 
@@ -68,9 +68,7 @@ def tell_root(mooring: Mooring, word: str, cause: str = "") -> bool:
 
 def hand_on_roots_words(mooring: Mooring, node: str, mouth: Mouth) -> None:
     """For the job's task, which may be on another node."""
-    text = bundle.roots_words(mooring.places.run)
-    for start in range(0, len(text), PIECE):
-        mouth.say({"node": node, "event": "log", "of": bundle.ROOTS, "text": text[start : start + PIECE]})
+    mouth.say_log(bundle.ROOTS, bundle.roots_words(mooring.places.run), node=node)
 
 
 def forked(mooring: Mooring) -> tuple[int, socket.socket]:

@@ -19,6 +19,8 @@ MARK: Final = "\x1e"
 # Each of its letters may be written as two.
 PIECE: Final = 400
 MOST_PIECES: Final = 200
+# A message of that length fits into the channel however it is written there.
+LOG_PIECE: Final = 8192
 MOST_UNFINISHED: Final = 64
 LONGEST_NOISE: Final = 4096
 
@@ -34,6 +36,11 @@ class Mouth:
     def say(self, message: Mapping[str, Any]) -> None:
         for line in self._lines(json.dumps(message, separators=(",", ":"))):
             self._write(line)
+
+    def say_log(self, of: str, text: str, **fields: str) -> None:
+        """However long it is."""
+        for start in range(0, len(text), LOG_PIECE):
+            self.say({**fields, "event": "log", "of": of, "text": text[start : start + LOG_PIECE]})
 
     def _lines(self, text: str) -> Iterator[bytes]:
         if len(text) <= LONGEST - 2:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 LOG: Final = "keeper.log"
 BACKLOG: Final = 64
-# A message of that length fits into the channel however it is written there.
-PIECE: Final = 8192
 STOPPING: Final = 3.0
 
 _SET_CHILD_SUBREAPER: Final = 36
@@ -167,8 +165,7 @@ class Keeper:
         with suppress(OSError):
             logs["Podman"] = bundle.end(self.log.read_text(errors="replace"), bundle.LAST_WORDS)
         for of, text in logs.items():
-            for start in range(0, len(text), PIECE):
-                self._mouth.say({"event": "log", "of": of, "text": text[start : start + PIECE]})
+            self._mouth.say_log(of, text)
         cause = str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
         self._mouth.say({"event": "failed", "cause": cause})
 
