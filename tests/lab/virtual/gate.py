@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from .jobs import LIMIT as SOON
 from .jobs import Job, submit
 from .shell import Shell
 
@@ -23,11 +24,11 @@ rm "$gate"
 
 
 @contextmanager
-def held(shell: Shell, script: str, *options: str, user: str = "alice") -> Iterator[Job]:
+def held(shell: Shell, script: str, *options: str, user: str = "alice", within: float = SOON) -> Iterator[Job]:
     """A job whose script is at its gate; after the block it goes on to its end, or is ended if the block failed."""
     job = submit(shell, script, *options, user=user)
     try:
-        job.wait_said(SAYS)
+        job.wait_said(SAYS, within)
         yield job
         let_through(job)
         job.wait_gone()
