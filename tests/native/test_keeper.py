@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import re
+import resource
 import signal
 import socket
 import subprocess
@@ -318,10 +321,39 @@ class TestBeginning:
             if spoil == "podman":
                 assert "Error: no subuids" in keeper.expect("log")["text"]
 
+    def test_too_few_open_files(self, scope: Path, mooring: Mooring) -> None:
+        with Keeper(mooring, scope, first=few_files) as keeper:
+            keeper.say({"tree": str(keeper.tree)})
+            line = (
+                "`ulimit -Hn` allows 1000 open files where 1024 are needed: ask the site to raise that limit of slurmd"
+            )
+            assert keeper.expect("failed")["cause"] == line
+            assert keeper.wait() == 1
+
+    def test_too_few_cpus_for_a_cluster(self, scope: Path) -> None:
+        """Of those that its processes may run on, whatever the machine has."""
+        spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None}
+        settled = {"image": "localhost/node:v1.36.3", "least_memory": 1}
+        with Keeper(moored({"spec": spec, "kubernetes": settled}), scope, first=few_cpus) as keeper:
+            keeper.say({"tree": str(keeper.tree)})
+            cause = keeper.expect("failed")["cause"]
+            assert re.fullmatch(r"this job has 1 CPU and \w+ on its node, .* 2 CPUs .*: add --cpus-per-task=2", cause)
+            assert keeper.wait() == 1
+
     def test_no_tree(self, scope: Path, mooring: Mooring) -> None:
         with Keeper(mooring, scope) as keeper:
             keeper.link.close()
             assert keeper.wait() == 0
+
+
+def few_files() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1000, 1000))
+
+
+def few_cpus() -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    # What is imported late is not to be had any more: the Python of the tests may be in root's home.
+    importlib.import_module("moorage.cluster")
 
 
 def connected() -> socket.socket:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn, Self
@@ -124,9 +124,11 @@ PR_SET_DUMPABLE = 4
 
 
 class Keeper:
-    """The keeper in a process of its own, which is the user's, and is told where its tree is."""
+    """The keeper in a process of its own, which does something first, is the user's, and is told where its tree is."""
 
-    def __init__(self, mooring: Mooring, scope: Path, owner: int = USER) -> None:
+    def __init__(
+        self, mooring: Mooring, scope: Path, owner: int = USER, first: Callable[[], object] = lambda: None
+    ) -> None:
         self.link, theirs = socket.socketpair()
         self._ear = Ear()
         self.events: list[dict[str, Any]] = []
@@ -134,6 +136,7 @@ class Keeper:
         self.pid = os.fork()
         if self.pid == 0:
             self.link.close()
+            first()
             _become_keeper(mooring, theirs, owner)
         theirs.close()
         delegation.delegate(Leaf(tasks[0]), Leaf(tasks[1]), Process.of(self.pid), JOB, LIMITS)

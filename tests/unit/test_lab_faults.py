@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from virtual.faults import LINES, Count, Look
-from virtual.lines import ADVICE, DRAINS, FAILS, FOUND
+from virtual.lines import ADVICE, DRAINS, FAILS, FOUND, TOLD_BY_THE_AGENT
 from witness.breakages import BREAKAGES
 
 SYSCTL = "sysctl: kernel.keys.maxkeys is 200: set it to 1000 or more, as config/sysctl.d/50-moorage.conf does"
@@ -37,5 +37,5 @@ def test_a_fault_with_which_the_doctor_is_content_was_not_found() -> None:
 
 
 def test_every_line_is_of_something_that_can_be_broken() -> None:
-    assert set(FAILS) | set(DRAINS) | set(FOUND) | set(ADVICE) <= set(BREAKAGES)
+    assert set(FAILS) | set(DRAINS) | set(FOUND) | set(ADVICE) | set(TOLD_BY_THE_AGENT) <= set(BREAKAGES)
     assert set(LINES) <= set(BREAKAGES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .attempts import attempts
 from .jobs import MOORED
 from .shell import Shell
@@ -28,6 +30,11 @@ def outputs(shell: Shell, array: str, user: str, count: int = 1) -> list[str]:
     """What each of its jobs has said, read as their owner."""
     files = [["cat", f"{home(user)}/job-{array}_{job}.out"] for job in range(1, count + 1)]
     return [end.stdout.strip() for end in attempts(shell, files, user)]
+
+
+def refusal(said: str, line: str) -> bool:
+    """Whether a job ended with this one line of its agent's, an expression, and its script never ran."""
+    return bool(re.fullmatch(rf"moorage: {line} \(more in /\S+\)", said.splitlines()[-1])) and RAN not in said
 
 
 def ends(shell: Shell, array: str) -> list[str]:

@@ -7,6 +7,7 @@ SCRATCH = "/var/lib/moorage/scratch"
 
 # What the job is told, as a regular expression; the hook ends with 0, and the node goes on.
 FAILS = {
+    "old slurm": r"this node runs slurm 23\.02\.7: 23\.11 is the oldest Slurm that can do this",
     "linuxproc": r"/etc/slurm/slurm.conf has ProctrackType=proctrack/linuxproc: let proctrack/cgroup be in it, .*",
     "no task/cgroup": r"/etc/slurm/slurm.conf has TaskPlugin=task/affinity: let task/cgroup be in it, and .*",
     "no Epilog=": r"no Epilog= of /etc/slurm/slurm.conf runs 50-moorage: add the line Epilog=/etc/slurm/epilog.d/\*.*",
@@ -71,6 +72,10 @@ DRAINS = {
     "shim not in plugstack.conf": r"plugstack.conf has no line for moorage.so: add 'required .*'",
     "shim by a relative path": r"plugstack.conf names the shim as moorage.so: write its absolute path there",
     "drain": r"Podman is not installed: install podman 4\.9 or newer",
+}
+# What no hook sees, and a job's own agent tells.
+TOLD_BY_THE_AGENT = {
+    "few open files": r"`ulimit -Hn` allows 1000 open files where 1024 are needed: ask the site to raise that .*",
 }
 # What no job is told, or not in these words: the doctor's alone.
 FOUND = {

@@ -7,11 +7,11 @@ import re
 import pytest
 
 from support.figures import Figures
-from virtual.arrays import RAN, ends, number, outputs, submission
+from virtual.arrays import RAN, ends, number, outputs, refusal, submission
 from virtual.broken import Outcome, during, prologs
 from virtual.cluster import Cluster
 from virtual.jobs import MOORED, submit
-from virtual.lines import DRAINS, FAILS
+from virtual.lines import DRAINS, FAILS, TOLD_BY_THE_AGENT
 
 NO_HOOK = {"no prolog": r"the Prolog has not prepared this node for job \d+: tell the administrator of this node: .*"}
 # What jobs are really sent for; the others start the same hook in the same way.
@@ -73,6 +73,17 @@ def test_a_job_ends_with_the_line_and_the_node_is_idle(lab: Cluster, name: str) 
     lab.wait_idle(limit=60)
     (said,) = outputs(shell, array, "alice")
     assert re.fullmatch("moorage: " + (FAILS | NO_HOOK)[name], said), said
+    assert ends(shell, array) == ["FAILED|1:0"]
+
+
+@ON_ONE_RELEASE
+@pytest.mark.parametrize("name", TOLD_BY_THE_AGENT)
+def test_what_only_the_job_itself_runs_into(lab: Cluster, name: str) -> None:
+    shell = lab.first.shell
+    array = number(during(shell, name, submission("alice", 1, "--mem=300M"), ok=(1,)).stdout)
+    lab.wait_idle(limit=60)
+    (said,) = outputs(shell, array, "alice")
+    assert refusal(said, TOLD_BY_THE_AGENT[name]), said
     assert ends(shell, array) == ["FAILED|1:0"]
 
 

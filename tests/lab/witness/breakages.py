@@ -1,6 +1,7 @@
 """What is taken from a node, or put in its way: each fault by its name."""
 
 import os
+import resource
 from pathlib import Path
 
 from witness.breakage import (
@@ -25,6 +26,7 @@ from witness.mishaps import (
     clock_lost,
     dead_job,
     failed,
+    limited,
     linked,
     mounted,
     newer,
@@ -70,6 +72,10 @@ BREAKAGES: dict[str, Breakage] = {
     "shim not in plugstack.conf": instead(PLUGSTACK, "# nothing\n"),
     "shim by a relative path": edited(PLUGSTACK, r"/\S*/moorage\.so", "moorage.so"),
     # Slurm.
+    "old slurm": both(
+        saying("/usr/sbin/slurmd", "slurm 23.02.7"), patched(SHIM, rb"moorage-shim \d\d\.\d\d", b"moorage-shim 23.02")
+    ),
+    "few open files": limited(resource.RLIMIT_NOFILE, 1000),
     "linuxproc": edited(SLURM, "^ProctrackType=.*", "ProctrackType=proctrack/linuxproc"),
     "no task/cgroup": edited(SLURM, "^TaskPlugin=.*", "TaskPlugin=task/affinity"),
     "no Epilog=": edited(SLURM, "^Epilog=.*", ""),

@@ -4,6 +4,7 @@ For use in a guest as root, like the ways to break one thing of it.
 """
 
 import os
+import resource
 import shutil
 import subprocess
 import time
@@ -15,6 +16,7 @@ from witness.breakage import PLAIN, Breakage, Twist, away, run
 from witness.hook import EPILOG, JOB, PROLOG, hook
 
 LONG_AGO = 1e9
+SLURMD = "*.slice/slurmd.service/cgroup.procs"
 
 
 def planted(path: Path | str, text: str = "") -> Breakage:
@@ -175,7 +177,7 @@ def clock_lost() -> Iterator[Twist]:
 @contextmanager
 def slurmd_apart() -> Iterator[Twist]:
     """A process of slurmd's has mounts of its own."""
-    processes = next(Path("/sys/fs/cgroup").glob("*.slice/slurmd.service/cgroup.procs"))
+    processes = _of_slurmd()
     argv = ["unshare", "--mount", "sh", "-c", "echo; exec sleep 600"]
     with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
         try:
@@ -185,6 +187,26 @@ def slurmd_apart() -> Iterator[Twist]:
             yield PLAIN
         finally:
             process.kill()
+
+
+def limited(kind: int, most: int) -> Breakage:
+    """What slurmd starts, and so every process of a job, may have no more of this."""
+
+    @contextmanager
+    def broken() -> Iterator[Twist]:
+        processes = map(int, _of_slurmd().read_text().split())
+        before = {process: resource.prlimit(process, kind, (most, most)) for process in processes}
+        try:
+            yield PLAIN
+        finally:
+            for process, limits in before.items():
+                resource.prlimit(process, kind, limits)
+
+    return broken
+
+
+def _of_slurmd() -> Path:
+    return next(Path("/sys/fs/cgroup").glob(SLURMD))
 
 
 @contextmanager
