@@ -15,6 +15,8 @@ from virtual.leftovers import Watch, make_ready
 
 # What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
 LONG = ("test_broken_nodes", "test_cost", "test_hostile", "test_losses", "test_power_cuts", "test_returns")
+# These restart Slurm itself.
+LONG_TESTS = ("test_a_job_of_eight_tasks_with_two_cores_each",)
 # What is most likely to differ between releases of Slurm.
 ON_BOTH_SUITES = ("test_option", "test_podman")
 
@@ -29,7 +31,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def takes_long(item: pytest.Item) -> bool:
     name = item.path.stem
-    return name in LONG or ("[unstable" in item.name and name not in ON_BOTH_SUITES)
+    return name in LONG or item.name.startswith(LONG_TESTS) or ("[unstable" in item.name and name not in ON_BOTH_SUITES)
 
 
 @pytest.fixture(scope="module")

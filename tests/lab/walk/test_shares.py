@@ -10,6 +10,7 @@ import pytest
 from support.figures import Figures
 from virtual.census import census, owner
 from virtual.cluster import Cluster
+from virtual.cores import more_cores
 from virtual.facts import SHELL, facts, others
 from virtual.gate import GATE, held
 from virtual.jobs import MOORED, run
@@ -46,7 +47,9 @@ class Shape:
     device: bool = False
 
 
-# More tasks than this node has cores are a step's affair: no job of that size would start here.
+# Sixteen cores, of which the node has two.
+LARGE = Shape(("--ntasks=8", "--cpus-per-task=2", "--mem-per-cpu=50M"), cpus=2, memory=800, step="--ntasks=8", tasks=8)
+# Of jobs that fit on this node as it is: more tasks than it has cores are then a step's affair.
 SHAPES = {
     "-n1 -c2 --mem-per-cpu, srun -n8": Shape(
         ("--ntasks=1", "--cpus-per-task=2", "--mem-per-cpu=400M"),
@@ -69,6 +72,16 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_containers_have_the_share_of_their_job(lab: Cluster, shape: Shape, figures: Figures) -> None:
+    show(lab, shape, figures)
+
+
+def test_a_job_of_eight_tasks_with_two_cores_each(lab: Cluster, figures: Figures) -> None:
+    """Of all its cores the node has two; its own step has them all, and so has ours."""
+    with more_cores(lab, 16):
+        show(lab, LARGE, figures, "-n8 -c2, ")
+
+
+def show(lab: Cluster, shape: Shape, figures: Figures, name: str = "") -> None:
     shell = lab.first.shell
     who = owner(shell, "alice")
     before = census(shell, who)
@@ -87,7 +100,7 @@ def test_containers_have_the_share_of_their_job(lab: Cluster, shape: Shape, figu
     plain = run(shell, f"STEP='{shape.step}'\n{SHELL}{TASKS}", "--nodelist=n1", *shape.options)
     waits = [last_start(text, shape.tasks) for text in (output, plain.output)]
     for kind, wait in zip(("moored", "plain"), waits, strict=True):
-        figures.add(f"srun of {shape.tasks} task(s) to the start of its last, {kind}", wait, "s")
+        figures.add(f"{name}srun of {shape.tasks} task(s) to the start of its last, {kind}", wait, "s")
     assert waits[0] <= waits[1] + LATER
 
 
