@@ -80,6 +80,7 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
         hardware=mooring.hardware.openable(),
         name=registration.name(mooring.node),
         labels=registration.labels(mooring.node, job, os.environ),
+        nodes=mooring.nodes,
     )
 
 

@@ -35,6 +35,9 @@ WEIGHTS: Final = {
     "kube-controller-manager": "100m",
     "kube-scheduler": "25m",
 }
+# kind's own, for the image has all that it would fetch; and a restart of the kubelet in the middle of the start, for a
+# certificate that is good for a year as it is.
+SKIPPED: Final = ("preflight", "kubelet-finalize")
 # Once a second, which nobody asked for, is a quarter of what an idle cluster costs (containerd 2.4).
 CONTAINERD: Final = """\
 [plugins."io.containerd.cri.v1.runtime"]
@@ -64,6 +67,8 @@ class Plan:
     # By which Kubernetes knows this node.
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    # Of the cluster.
+    nodes: int = 1
 
     @property
     def lease(self) -> float:
@@ -144,9 +149,10 @@ def mounts(plan: Plan) -> list[dict[str, Any]]:
 
 def files(plan: Plan) -> dict[str, dict[str, Any]]:
     """Ours that the node reads, by their paths below FILES."""
+    pods = {pod: {"spec": {"containers": [_weight(pod) | _probes(pod, plan)]}} for pod in WEIGHTS}
+    patches = pods | {"corednsdeployment": {"spec": _names(plan)}}
     return {AUTHENTICATION: authentication(plan.version)} | {
-        f"{PATCHES}/{pod}+strategic.json": {"spec": {"containers": [_weight(pod) | _probes(pod, plan)]}}
-        for pod in WEIGHTS
+        f"{PATCHES}/{target}+strategic.json": patch for target, patch in patches.items()
     }
 
 
@@ -166,7 +172,8 @@ def kubeadm(plan: Plan) -> list[dict[str, Any]]:
         {"kind": "ClusterConfiguration", "encryptionAlgorithm": "ECDSA-P256", "etcd": {"local": _etcd(plan)}}
         | {"apiServer": _api_server(), **_controllers(plan)},
         {"kind": "InitConfiguration", "bootstrapTokens": [{"token": plan.token}]}
-        | {"nodeRegistration": {"name": plan.name}, "patches": {"directory": f"{FILES}/{PATCHES}"}, **waits},
+        | {"nodeRegistration": {"name": plan.name}, "patches": {"directory": f"{FILES}/{PATCHES}"}}
+        | {"skipPhases": list(SKIPPED), **waits},
         {"kind": "JoinConfiguration", "discovery": {"bootstrapToken": {"token": plan.token}}, **waits},
         {"kind": "KubeletConfiguration", "systemReserved": dict(plan.reserved)}
         | {
@@ -239,6 +246,19 @@ def _probes(pod: str, plan: Plan) -> dict[str, Any]:
     if pod == "kube-apiserver":
         probes["readinessProbe"] = {"timeoutSeconds": timeout, "periodSeconds": round(plan.lease)}
     return probes
+
+
+def _names(plan: Plan) -> dict[str, Any]:
+    """CoreDNS is asked at once whether it is ready, not ten seconds after it first was not.
+
+    A second one would be lost with the only node. The one must then be there to be called available, which kubeadm's
+    own strategy, with one that may be missing, would not ask for.
+    """
+    probe = {"periodSeconds": round(plan.lease), "timeoutSeconds": round(plan.patience)}
+    pod = {"template": {"spec": {"containers": [{"name": "coredns", "readinessProbe": probe}]}}}
+    if plan.nodes > 1:
+        return pod
+    return pod | {"replicas": 1, "strategy": {"rollingUpdate": {"maxUnavailable": 0}}}
 
 
 def arguments(values: Mapping[str, str]) -> list[dict[str, str]]:

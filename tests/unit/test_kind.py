@@ -140,6 +140,28 @@ class TestCost:
     def test_a_node_says_soon_that_it_is_ready(self) -> None:
         assert patch("KubeletConfiguration")["nodeStatusUpdateFrequency"] == "2s"
 
+    def test_kubelet_is_not_restarted_in_the_middle(self) -> None:
+        """kubeadm does that for a certificate's sake; what is skipped is taken whole, kind's own included."""
+        assert patch("InitConfiguration")["skipPhases"] == ["preflight", "kubelet-finalize"]
+
+    def test_one_node_has_one_name_server_which_must_be_there(self) -> None:
+        spec = self.names(PLAN)
+        assert (spec["replicas"], spec["strategy"]) == (1, {"rollingUpdate": {"maxUnavailable": 0}})
+
+    def test_several_have_as_many_as_kubeadm_likes(self) -> None:
+        assert not {"replicas", "strategy"} & self.names(replace(PLAN, nodes=2)).keys()
+
+    @pytest.mark.parametrize(("nodes", "patience", "often", "timeout"), [(1, 1.0, 1, 1), (3, 8.0, 2, 8)])
+    def test_that_names_can_be_asked_for_is_seen_at_once(
+        self, nodes: int, patience: float, often: int, timeout: int
+    ) -> None:
+        (container,) = self.names(replace(PLAN, nodes=nodes, patience=patience))["template"]["spec"]["containers"]
+        assert container["name"] == "coredns"
+        assert container["readinessProbe"] == {"periodSeconds": often, "timeoutSeconds": timeout}
+
+    def names(self, plan: Plan) -> dict[str, Any]:
+        return dict(kind.files(plan)["patches/corednsdeployment+strategic.json"]["spec"])
+
     def test_containers_are_not_counted_every_second(self) -> None:
         (patch,) = kind.configuration(PLAN)["containerdConfigPatches"]
         assert tomllib.loads(patch)["plugins"]["io.containerd.cri.v1.runtime"] == {"stats_collect_period": "10s"}

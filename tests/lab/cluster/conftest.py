@@ -11,6 +11,7 @@ import pytest
 from virtual.cluster import Cluster
 
 HERE = Path(__file__).parent
+LONG = ("test_copies", "test_failing")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -23,7 +24,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def takes_long(item: pytest.Item) -> bool:
-    return item.path.stem == "test_copies" or "[unstable" in item.name
+    return item.path.stem in LONG or "[unstable" in item.name
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,16 @@ from collections.abc import Iterator
 import pytest
 
 from support.figures import Figures
-from virtual import builds
 from virtual.aboard import Roles, wait_until
 from virtual.cache import CACHE
 from virtual.census import census, owner
 from virtual.cluster import Cluster
-from virtual.jobs import Job
-from virtual.leftovers import Watch, make_ready
+from virtual.leftovers import Watch
 from virtual.moored import START_LIMIT, moored, ready
-from virtual.record import Request
+from virtual.under_way import RUNS, WAITS, under_way, watched
 
 DIRECTORY = CACHE / "test-endings"
 PORT = 22600
-RUNS = "kubectl get nodes; sleep 3600 & echo under way;"
-WAITS = f"{RUNS} wait"
 # It goes on without its cluster, with an exit code of its own.
 GOES_ON = f'{RUNS} until grep -q "lost:" ~/job-$SLURM_JOB_ID.out; do sleep 1; done; exit 3'
 OWN_END = ("FAILED", "3:0")
@@ -28,12 +24,8 @@ OWN_END = ("FAILED", "3:0")
 
 @pytest.fixture(scope="module", params=["trixie", "unstable"])
 def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
-    builds.build(request.param)
-    with builds.own(DIRECTORY, Request(1, request.param, PORT)) as lab:
-        make_ready(lab.first)
-        lab.first.shell.run(["loginctl", "enable-linger", "alice"])
-        lab.first.shell.run(["systemctl", "start", f"user@{owner(lab.first.shell, 'alice').uid}.service"])
-        yield Watch(lab, lab.first)
+    with watched(DIRECTORY, request.param, PORT) as found:
+        yield found
 
 
 def test_by_scancel_in_the_middle_of_kubeadm(watch: Watch) -> None:
@@ -44,7 +36,7 @@ def test_by_scancel_in_the_middle_of_kubeadm(watch: Watch) -> None:
         wait_until(lambda: runs(watch.lab, "etcd"), "there is no etcd", START_LIMIT)
         job.cancel()
         job.wait_gone()
-    assert end(job)[0] == "CANCELLED"
+    assert job.end[0] == "CANCELLED"
     assert "never" not in job.output
 
 
@@ -54,7 +46,7 @@ def test_by_scancel_while_it_runs(watch: Watch, figures: Figures) -> None:
         endings[job.id] = "scancel"
         job.cancel()
         job.wait_gone()
-    assert end(job)[0] == "CANCELLED"
+    assert job.end[0] == "CANCELLED"
     suite = watch.lab.request.suite
     figures.add(f"start-up of a job with a cluster, as its output has it ({suite})", ready(job.output), "s")
 
@@ -67,10 +59,10 @@ def test_by_its_time_limit(watch: Watch) -> None:
         limit = f"TimeLimit={hours * 60 + minutes + 1}"
         watch.machine.shell.run(["scontrol", "update", f"JobId={job.id}", limit])
         job.wait_gone()
-    assert end(job)[0] == "TIMEOUT"
+    assert job.end[0] == "TIMEOUT"
 
 
-@pytest.mark.parametrize("role", ["agent", "keeper", "moorage run"])
+@pytest.mark.parametrize("role", ["agent", "keeper", "srun", "moorage run"])
 @pytest.mark.parametrize("watch", ["trixie"], indirect=True)
 def test_by_the_loss_of_one_of_ours(watch: Watch, role: str) -> None:
     """The script ends with `moorage run` alone."""
@@ -79,19 +71,7 @@ def test_by_the_loss_of_one_of_ours(watch: Watch, role: str) -> None:
         endings[job.id] = f"SIGKILL of {role}"
         Roles(job).kill(role)
         job.wait_gone()
-    assert end(job) == (("FAILED", "0:9") if role == "moorage run" else OWN_END)
-
-
-def under_way(watch: Watch, script: str) -> Job:
-    job = moored(watch.machine.shell, script)
-    job.wait_said("^under way", START_LIMIT)
-    assert " Ready " in job.output
-    return job
-
-
-def end(job: Job) -> tuple[str, str]:
-    state, code = job.accounted("State,ExitCode")
-    return state.split()[0], code
+    assert job.end == (("FAILED", "0:9") if role == "moorage run" else OWN_END)
 
 
 def runs(lab: Cluster, name: str) -> bool:

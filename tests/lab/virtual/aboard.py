@@ -15,10 +15,13 @@ from .shell import Shell
 IMAGE = "localhost/lab/shell:1"
 RUN = f"podman run --rm --network=none {IMAGE}"
 SMALL = ("--cpus-per-task=1", "--mem=512M", "--time=30", "--nodelist=n1")
-# What every such job does first; `told WORD` waits until the test says WORD, `said TEXT` until the job's output does.
-PRELUDE = f"""
-told() {{ until [ -e ~/told-$SLURM_JOB_ID-$1 ]; do sleep 0.3; done; }}
-said() {{ until grep -q -- "$1" ~/job-$SLURM_JOB_ID.out; do sleep 0.3; done; }}
+# For any job's script: `told WORD` waits until the test says WORD, `said TEXT` until the job's output does.
+HEARS = """
+told() { until [ -e ~/told-$SLURM_JOB_ID-$1 ]; do sleep 0.3; done; }
+said() { until grep -q -- "$1" ~/job-$SLURM_JOB_ID.out; do sleep 0.3; done; }
+"""
+# What every such job does first.
+PRELUDE = f"""{HEARS}
 cd /
 podman load --quiet --input /srv/lab/shell.tar
 podman run --detach --name=hand {IMAGE} sleep 3600

@@ -9,6 +9,7 @@ from virtual.aboard import RUN, Roles, aboard, tell, wait_until
 from virtual.cluster import Cluster
 from virtual.jobs import Job
 from virtual.leftovers import Watch
+from virtual.upsets import warden_restarted
 
 WORKS = f"{RUN} echo podman works; exit 3"
 LOST = "said lost:; exit 3"
@@ -66,17 +67,10 @@ def test_placeholder_podman_conmon_and_warden(lab: Cluster, watch: Watch) -> Non
         kill(inside, "podman")
         inside.wait_said("^waiter: 137")
         kill(inside, "conmon")
-        restarted(inside)
+        warden_restarted(inside)
         tell(inside, "go")
         lent.wait_gone()
         inside.wait_gone()
     for job in (lent, inside):
         assert job.accounted("State,ExitCode") == OWN_END
         assert "podman works" in job.output
-
-
-def restarted(job: Job) -> None:
-    """Kill the job's warden, and wait for the next one to have noted that it is there."""
-    before = Roles(job)
-    before.kill("warden")
-    wait_until(lambda: Roles(job).pid("warden") != before.pid("warden"), "the warden has not been started again")
