@@ -89,6 +89,18 @@ def test_it_is_the_namespace_it_runs_in(holding: Holding) -> None:
     assert os.fstat(holding.namespace).st_ino == os.fstat(holding.inner.namespace).st_ino
 
 
+def test_frames_that_only_pass_the_bridge_go_through_no_rules(holding: Holding) -> None:
+    settings = [holder.BRIDGES_RULES / name for name in holder.RULES]
+    if not settings[0].exists():
+        pytest.skip("br_netfilter is not loaded on this machine")
+
+    def off() -> bool:
+        with inside(holding.inner.namespace):
+            return [setting.read_text() for setting in settings] == ["0\n"] * len(settings)
+
+    assert soon(off)
+
+
 class TestFabric:
     def test_it_comes_below_the_bridge_whichever_is_there_first(self, holding: Holding) -> None:
         bridge = holding.make_bridge()

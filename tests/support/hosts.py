@@ -11,6 +11,7 @@ from ipaddress import IPv4Address
 
 from pyroute2 import IPRoute
 
+from moorage.holder import pass_bridged_frames
 from support.namespaces import inside, network
 
 CABLE = "eth0"
@@ -82,6 +83,9 @@ def connected(count: int, mtu: int = 1500) -> Iterator[list[Host]]:
     """So many hosts, 192.0.2.1 and on, at one switch."""
     with ExitStack() as stack:
         switch = stack.enter_context(bare_host())
+        with inside(switch.namespace):
+            # It is no host, and has no packet filter.
+            pass_bridged_frames()
         switch.ip.link("add", ifname="switch", kind="bridge")
         switch.up("switch")
         hosts = [stack.enter_context(bare_host(f"192.0.2.{number}")) for number in range(1, count + 1)]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from moorage import programs
+from moorage import holder, programs
 from moorage.facts import Facts
 from moorage.net import measure, traffic
 from moorage.net.measure import BARE, Sample, Samples, Way
@@ -160,8 +160,10 @@ def _vxlan(host: Host, number: int, other: Host) -> str:
 
 @contextmanager
 def _container(node: Node) -> Iterator[Host]:
-    """Behind a bridge, as Podman has it, with the address that the others send to."""
+    """Behind a bridge, as Podman and the holder have it, with the address that the others send to."""
     network = node.inner
+    with inside(network.namespace):
+        holder.pass_bridged_frames()
     network.ip.flush_addr(index=network.index(PLUG))
     network.ip.link("set", index=network.index(PLUG), address=f"0e:00:00:00:00:0{node.fabric.place + 1}")
     network.ip.link("add", ifname=BRIDGE, kind="bridge")

@@ -5,18 +5,14 @@ What somebody puts into it is sent for real; that the way it takes does lead to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 
 from virtual.aboard import IMAGE
 from virtual.abroad import ADDRESS, LONE, MOORED, PID, PRELUDE, SHAPE, Victim
-from virtual.broken import configured
 from virtual.facts import SHELL, facts
 from virtual.gate import GATE, held
+from virtual.router import a_router
 from virtual.segment import LAST_WORD, Heard, Shot, ears, shoot
-from virtual.shell import Shell
 
 pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 
@@ -43,9 +39,6 @@ podman run --quiet --detach --name hand {IMAGE} sleep 3600
 fact pids {PID} hand
 {GATE}
 """
-FORWARDING = "net.ipv4.ip_forward"
-# The guests ask the first of them for names, which for its own jobs is out of reach by this uplink.
-KERNEL = "uplink: {allowed: [pasta, slirp4netns, kernel], resolvers: [10.77.0.2]}"
 
 
 def test_another_users_job_with_the_same_addresses_is_apart(victim: Victim) -> None:
@@ -70,18 +63,6 @@ def test_over_the_uplink_kernel_a_privileged_port_is_none(victim: Victim) -> Non
         arrived = tried(victim, {"kernel": int(facts(job.output)["pids"].text)}, kinds=("udp", "tcp"))
     assert {*arrived} == {"kernel", "kernel by tcp"}
     assert all((one.host, one.port >= LOWEST_OF_USERS) == ("10.77.0.1", True) for one in arrived.values()), arrived
-
-
-@contextmanager
-def a_router(shell: Shell) -> Iterator[None]:
-    """The guest as of a site that allows the uplink."""
-    before = shell.output("sysctl", "--values", FORWARDING)
-    shell.run(["sysctl", "--quiet", "--write", f"{FORWARDING}=1"])
-    try:
-        with configured(shell, KERNEL):
-            yield
-    finally:
-        shell.run(["sysctl", "--quiet", "--write", f"{FORWARDING}={before}"])
 
 
 def tried(victim: Victim, ways: dict[str, int], kinds: tuple[str, ...] = ("udp",)) -> dict[str, Heard]:

@@ -14,7 +14,15 @@ from virtual.jobs import run
 from virtual.leftovers import Watch, make_ready
 
 # What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
-LONG = ("test_broken_nodes", "test_cost", "test_hostile", "test_losses", "test_power_cuts", "test_returns")
+LONG = (
+    "test_broken_nodes",
+    "test_cost",
+    "test_hostile",
+    "test_losses",
+    "test_power_cuts",
+    "test_returns",
+    "test_uplinks",
+)
 # These restart Slurm itself.
 LONG_TESTS = ("test_a_job_of_eight_tasks_with_two_cores_each",)
 # What is most likely to differ between releases of Slurm.

@@ -1,0 +1,140 @@
+"""Each uplink of a job on one node: whom its containers reach, as whom, and how it is chosen by what was measured.
+
+On a node without IPv6, for a user whose own configuration would have Podman do otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from virtual.aboard import IMAGE
+from virtual.cluster import Cluster
+from virtual.facts import SHELL, Fact, facts
+from virtual.gate import GATE, held
+from virtual.jobs import MOORED
+from virtual.router import RESOLVER, a_router, sysctl
+from virtual.segment import LAST_WORD, Heard, Shot, ears, shoot
+from virtual.shell import Shell
+
+# Somebody outside is another guest.
+pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+
+MOORAGE = "/opt/moorage/bin/moorage"
+RECORD = "/var/lib/moorage/uplinks.json"
+OPTIONS = ("--nodelist=n1", "--ntasks=1", "--mem=700M")
+FIRST, SECOND, PORT = "10.77.0.1", "10.77.0.2", 5001
+PRIVILEGED, LOWEST_OF_USERS = 700, 1024
+# As pasta and slirp4netns have it, the outside sees a process of the node's; with `kernel` only the node.
+WAYS_OUT = ("pasta", "slirp4netns", "kernel")
+HIS = "/home/alice/.config/containers"
+HIS_RESOLVER = "192.0.2.53"
+HIS_SETTINGS = f"""\
+[containers]
+netns = "none"
+dns_servers = ["{HIS_RESOLVER}"]
+env = ["OF_HIS=yes"]
+[network]
+default_rootless_network_cmd = "nobody"
+"""
+SCRIPT = rf"""
+{SHELL}
+podman load --quiet --input /srv/lab/shell.tar
+podman run --quiet --detach --name hand {IMAGE} sleep 3600
+fact pid podman inspect --format '{{{{.State.Pid}}}}' hand
+fact env podman exec hand env
+fact resolvers podman exec hand cat /etc/resolv.conf
+fact description cat "/run/moorage/$SLURM_JOB_ID/job.json"
+{GATE}
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a job's container sent to another guest, and what arrived there."""
+
+    facts: dict[str, Fact]
+    sent: list[str | None]
+    heard: list[Heard]
+
+
+@pytest.fixture(scope="module")
+def shell(lab: Cluster) -> Iterator[Shell]:
+    shell = lab.first.shell
+    with sysctl(shell, "net.ipv6.conf.all.disable_ipv6", "1"), settings_of_his(shell), a_router(shell):
+        yield shell
+
+
+@contextmanager
+def settings_of_his(shell: Shell) -> Iterator[None]:
+    write = ["sh", "-euc", 'mkdir -p "$1" && cat >"$1/containers.conf"', "sh", HIS]
+    shell.run(write, user="alice", input=HIS_SETTINGS.encode())
+    try:
+        yield
+    finally:
+        shell.run(["rm", f"{HIS}/containers.conf"], user="alice")
+
+
+def ran(lab: Cluster, uplink: str) -> Run:
+    first, second = lab.first.shell, lab.machines[1].shell
+    with (
+        held(first, SCRIPT, f"{MOORED},uplink={uplink}", *OPTIONS) as job,
+        ears(second, port=PORT) as outside,
+    ):
+        found = facts(job.output)
+        shots = [Shot(SECOND, PORT, b"by tcp", PRIVILEGED, "tcp"), Shot(SECOND, PORT, b"by udp", PRIVILEGED)]
+        sent = shoot(first, shots, network_of=int(found["pid"].text))
+        assert shoot(first, [Shot(SECOND, PORT, LAST_WORD.encode())]) == [None]
+        return Run(found, sent, outside.heard())
+
+
+@pytest.mark.parametrize("uplink", WAYS_OUT)
+def test_containers_reach_the_outside_from_no_privileged_port(lab: Cluster, shell: Shell, uplink: str) -> None:
+    run = ran(lab, uplink)
+    assert run.sent == [None, None]
+    assert {one.text for one in run.heard} == {"by tcp", "by udp"}
+    assert {one.host for one in run.heard} == {FIRST}
+    assert all(one.port >= LOWEST_OF_USERS for one in run.heard), run.heard
+    assert nothing_of_his(run)
+    assert (RESOLVER in run.facts["resolvers"].text.split()) == (uplink == "kernel")
+
+
+def test_with_none_they_reach_nobody(lab: Cluster, shell: Shell) -> None:
+    run = ran(lab, "none")
+    assert run.sent[0] is not None
+    assert run.heard == []
+    assert nothing_of_his(run)
+
+
+def test_the_fastest_by_what_was_measured_is_chosen(shell: Shell) -> None:
+    said = shell.output(MOORAGE, "net", "measure", "--repeat=1", "--seconds=0.1").splitlines()
+    try:
+        kept = json.loads(shell.output("cat", RECORD))
+        assert kept["left_out"] == {}
+        assert {*kept["uplinks"]} == {*WAYS_OUT}
+        assert [line.split()[0] for line in said[1:]] == ["bare", *kept["uplinks"], "kept"]
+        assert said[-1] == f"kept in {RECORD}"
+        worths = {name: slower_direction(speed) for name, speed in kept["uplinks"].items()}
+        fastest = max(worths, key=lambda name: worths[name])
+        chosen = shell.output(MOORAGE, "net", "explain").splitlines()[-1]
+        assert chosen.startswith(f"chosen: {fastest}, the fastest here: ")
+        assert all(f"{name} {worth:.2f}" in chosen for name, worth in worths.items())
+        with held(shell, SCRIPT, MOORED, *OPTIONS) as job:
+            description = json.loads(facts(job.output)["description"].text)
+        assert f"chosen: {description['uplink']}, {description['uplink_reason']}" == chosen
+    finally:
+        shell.run(["rm", "--force", RECORD])
+
+
+def nothing_of_his(run: Run) -> bool:
+    return "OF_HIS=yes" not in run.facts["env"].lines and HIS_RESOLVER not in run.facts["resolvers"].text
+
+
+def slower_direction(speed: dict[str, Any]) -> float:
+    """By medians, each of which comes first."""
+    return float(min(speed["outward"][0], speed["inward"][0]))
