@@ -167,7 +167,7 @@ FAULTS: dict[str, tuple[Break, str]] = {
     # what the site has written
     "a feature that is none": (
         feature("gres: tape\n"),
-        "features: /run/site/features.d/tape.yaml:1: gres is 'tape'",
+        "features: /run/site/features.d/tape.yaml:1: which job has tape, only its devices tell",
     ),
     "any account": (ruled("accounts: [physics]"), "policy: policy.accounts keeps nobody out: Slurm takes whatever"),
     "an old Slurm tells no QOS": (ruled("qos: [normal]", "qos"), "policy: policy.qos keeps every job out: before"),

@@ -81,7 +81,7 @@ FOUND = {
     "slurmd with mounts of its own": r"slurmd runs in a mount namespace of its own: take PrivateTmp=, .* out of .*",
     "cgroup v1": r"/sys/fs/cgroup is not the unified hierarchy \(cgroup v2\): boot with systemd\.unified_.*=1",
     "clock lost": r"the clock says 2001-09-09, and Moorage was installed on 20\d\d-\d\d-\d\d: set it, and let .*",
-    "feature that is none": r"/etc/moorage/features.d/tape.yaml:1: gres is 'tape': .*",
+    "feature that is none": r"/etc/moorage/features.d/tape.yaml:1: which job has tape, only its devices tell: .*",
     "accounts that nobody checks": r"policy.accounts keeps nobody out: Slurm takes .*: AccountingStorageEnforce=.*",
     "unit missing": r"moorage-warden@\.service is not installed: put config/moorage-warden@\.service into /etc/.*",
     "unit masked": r"moorage-warden@\.service is masked: systemctl unmask moorage-warden@\.service",
