@@ -446,6 +446,14 @@ def on_several(cause: str) -> str:
 # No fault: jobs start, on one node at least.
 ADVICE: dict[str, tuple[Break, str]] = {
     "the store where each user copies": (store_without_mapping("auto"), "store: mapped mounts do not work here"),
+    "an old kubectl": (
+        says("kubectl", "Client Version: v1.34.1"),
+        "kubernetes: kubectl says Client Version: v1.34.1, and is too far from Kubernetes 1.36.3",
+    ),
+    "a kubectl of another age": (
+        says("kubectl", "Client Version: version.Info{Major:2, Minor:36, GitVersion:v2.36.1}"),
+        "kubernetes: kubectl says Client Version: ",
+    ),
     "a clock that is not right yet": (
         keeps_time,
         "clock: the service that keeps this node's clock has not got it right yet",
