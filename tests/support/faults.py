@@ -472,7 +472,7 @@ ADVICE: dict[str, tuple[Break, str]] = {
     ),
     "everybody's ports": (
         node("proc/sys/net/ipv4/ip_unprivileged_port_start", "1000\n"),
-        on_several("fabric.port and fabric.source_ports reach to 1023, and from 1000 on ports are everybody's"),
+        on_several("fabric.port is 339 and fabric.source_ports are 600-1023, and from 1000 on ports are everybody's"),
     ),
     "a route to the containers": (
         node("proc/net/route", ROUTES + "eth1\t0007590A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
@@ -480,9 +480,12 @@ ADVICE: dict[str, tuple[Break, str]] = {
     ),
     "another interface than was named": (
         setting("scratch:", "fabric: {interface: ib0}\nscratch:"),
-        on_several("fabric.interface: there is no ib0 here"),
+        on_several("there is no interface ib0 on this node to carry the fabric"),
     ),
-    "an interface for small packets": (small_packets, on_several("the MTU of eth0 is 1300")),
+    "an interface for small packets": (
+        small_packets,
+        on_several("packets on eth0 are too small for a fabric: its MTU is 1300"),
+    ),
     "no file of hosts": (
         setting("scratch:", "fabric: {hosts: /run/site/hosts}\nscratch:"),
         on_several("fabric.hosts: there is no /run/site/hosts"),

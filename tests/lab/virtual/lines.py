@@ -114,7 +114,7 @@ ADVICE = {
     "old kubectl": r"kubectl says Client Version: v1\.30\.1, and is too far from Kubernetes 1\.36\.\d.*: install .*",
     "no PrologFlags": rf"{SEVERAL}/etc/slurm/slurm.conf has not PrologFlags=Alloc, without which .*: set it, or .*",
     "no VXLAN": rf"{SEVERAL}this kernel has no module vxlan: install the rest of the kernel's modules",
-    "everybody's ports": rf"{SEVERAL}fabric.port and .* reach to 1023, and from 500 on .*: choose lower ones, or .*",
+    "everybody's ports": rf"{SEVERAL}fabric.port is 339 and .*, and from 500 on .*: choose lower ones, or .*",
     "route to the containers": rf"{SEVERAL}this node has a route to 10\.89\.7\.0/24, and .*: choose another .*",
-    "no such interface": rf"{SEVERAL}fabric\.interface: there is no ib7 here: name the one that is there",
+    "no such interface": rf"{SEVERAL}there is no interface ib7 on this node to carry the fabric: name the .*",
 }
