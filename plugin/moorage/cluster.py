@@ -68,6 +68,7 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
     whole = share.machine()
     job = share.of_job(tree, whole, os.environ)
     share.check(job, share.Least(site.least_cpus, site.least_memory))
+    hardware = mooring.hardware.openable()
     return Plan(
         job=mooring.job,
         image=site.image,
@@ -77,9 +78,9 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
         patience=site.patience,
         reserved=share.reserved(whole, job, site.reserve),
         files=mooring.places.scratch / "kubernetes",
-        hardware=mooring.hardware.openable(),
+        hardware=hardware,
         name=registration.name(mooring.node),
-        labels=registration.labels(mooring.node, job, os.environ),
+        labels=registration.labels(mooring.node, job, os.environ, hardware.given),
         nodes=mooring.nodes,
     )
 

@@ -17,16 +17,20 @@ from moorage.images.store import Store
 CHECK: Final = "kubernetes"
 # Its configuration and messages are read as from then on.
 OLDEST_KIND: Final = (0, 33)
+# Of minor releases, as Kubernetes promises it of kubectl.
+FARTHEST_APART: Final = 1
 
 
 def check(images: Iterable[str], named: Path | None, facts: Facts) -> Iterator[Finding]:
     """What shows to everybody: the images' names, and the program kind, which the site may have named."""
+    offered: list[kind.Version] = []
     for image in images:
         try:
-            kind.version(image)
+            offered.append(kind.version(image))
         except UserError as error:
             yield Finding(CHECK, error.what, error.remedy)
     yield from _kind(named, facts)
+    yield from _kubectl(offered, facts)
 
 
 def image(wanted: str, config: Config) -> Iterator[Finding]:
@@ -50,3 +54,18 @@ def _kind(named: Path | None, facts: Facts) -> Iterator[Finding]:
     if programs.number(said) < OLDEST_KIND:
         cause = f"{program} is {said or 'mute when asked for its version'}"
         yield Finding(CHECK, cause, f"install kind {programs.shown(OLDEST_KIND)} or newer")
+
+
+def kubectl(facts: Facts) -> str:
+    """What the node's own says of its version, if there is one; a job's script has that of its cluster's image."""
+    program = programs.find("kubectl")
+    return programs.version(program, facts, "version", "--client") if program else ""
+
+
+def _kubectl(offered: Iterable[kind.Version], facts: Facts) -> Iterator[Finding]:
+    has = programs.number(said := kubectl(facts))
+    for wanted in offered:
+        if has and (has[0] != wanted[0] or abs(has[1] - wanted[1]) > FARTHEST_APART):
+            cause = f"kubectl says {said}, and is too far from Kubernetes {programs.shown(wanted)} for who uses it here"
+            yield Finding(CHECK, cause, f"install kubectl {programs.shown(wanted[:2])}", "advice")
+            return

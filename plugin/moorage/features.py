@@ -15,13 +15,13 @@ from moorage.config import read
 from moorage.errors import UserError
 from moorage.facts import Facts
 from moorage.finding import Finding
-from moorage.hardware import Bind, Hardware
-from moorage.settings import assignments, binds, devices, told_gres
+from moorage.hardware import Bind, Hardware, Resource
+from moorage.settings import assignments, binds, devices, gres
 
 DIRECTORY: Final = "features.d"
 CHECK: Final = "features"
 # What Slurm tells a Prolog of a job's generic resources: GPUs, or shares of them. For others, with a plug-in or
-# without, it sets nothing. So its sources say; not tried yet.
+# without, it sets nothing (24.11, 26.05): of those a job's device cgroup tells, once there is one.
 TOLD: Final = {"gpu": "SLURM_JOB_GPUS"}
 # It says so where a GPU has no file.
 NO_FILES: Final = "NoDevFiles"
@@ -36,7 +36,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,5}")
 class Feature:
     """One file; without `gres` it is for every job."""
 
-    gres: str | None = field(default=None, metadata=read(told_gres(*TOLD)))
+    gres: str | None = field(default=None, metadata=read(gres()))
     devices: tuple[str, ...] = field(default=(), metadata=read(devices(EACH)))
     binds: tuple[str, ...] = field(default=(), metadata=read(binds()))
     environment: tuple[str, ...] = field(default=(), metadata=read(assignments()))
@@ -55,8 +55,26 @@ class Feature:
 
     def hardware(self, numbers: Sequence[str]) -> Hardware:
         """All of it, with these devices of its resource."""
-        found = [one.replace(EACH, number) for one in self.devices for number in (numbers if EACH in one else ("",))]
-        return Hardware(tuple(found), tuple(map(Bind.parse, self.binds)), self.environment)
+        return Hardware(_numbered(self.devices, numbers), tuple(map(Bind.parse, self.binds)), self.environment)
+
+    def resource(self) -> Resource:
+        """All of it, with every device that this node has of its resource; `gres` has to be set."""
+        numbered = [one for one in self.devices if EACH in one]
+        numbers = sorted({number for one in numbered for number in _numbers(one)}, key=int)
+        # What lies beside those that are numbered is everybody's.
+        own = numbered or self.devices
+        return Resource(self.gres or "", _numbered(own, numbers), self.hardware(numbers))
+
+
+def _numbered(devices: Iterable[str], numbers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(one.replace(EACH, number) for one in devices for number in (numbers if EACH in one else ("",)))
+
+
+def _numbers(device: str) -> Iterator[str]:
+    """Those that there are on this node."""
+    form = re.compile(re.escape(device).replace(EACH, f"({_NUMBER.pattern})", 1).replace(EACH, r"\1"))
+    there = Path("/").glob(device.replace(EACH, "*").lstrip("/"))
+    return (match[1] for path in there if (match := form.fullmatch(str(path))))
 
 
 def place() -> Path:
@@ -88,7 +106,10 @@ def _examined(path: Path, facts: Facts) -> tuple[Feature, list[UserError]]:
         return Feature(path=path), [fault]
     if not feature.gres and any(EACH in device for device in feature.devices):
         what = f"{feature.sources['devices']}: {EACH} stands for a device that was allotted"
-        faults.append(UserError(what, f"say of which resource, with gres: {' or '.join(TOLD)}"))
+        faults.append(UserError(what, "say of which resource, with gres"))
+    if feature.gres and feature.gres not in TOLD and not feature.devices and not faults:
+        what = f"{feature.sources['gres']}: which job has {feature.gres}, only its devices tell"
+        faults.append(UserError(what, f"name them, with devices; of {' and '.join(TOLD)} alone Slurm tells by itself"))
     return feature, faults
 
 
@@ -121,20 +142,29 @@ class Outfit:
 
 
 def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]]) -> Outfit:
-    """What a job was allotted has to be there; what is for every job is left out where this node has not got it."""
+    """What a job was allotted has to be there; what may be any job's is left out where this node has not got it."""
     parts: dict[str, Hardware] = {}
     left_out: list[str] = []
     faults: list[Finding] = []
     for feature in features:
-        if feature.gres and feature.gres not in has:
+        if feature.gres in TOLD and feature.gres not in has:
             continue
-        hardware = feature.hardware(has.get(feature.gres or "", ()))
-        lacking = next(hardware.lacking(), None)
+        hardware, lacking = _looked_for(feature, has)
         if lacking is None:
             parts[feature.name] = hardware
-        elif feature.gres:
+        elif feature.gres in TOLD:
             cause = f"{feature.path}: this node has no {lacking}, and this job was allotted {feature.gres}"
             faults.append(Finding(CHECK, cause, "have the driver loaded, or correct the file"))
         else:
             left_out.append(f"{feature.name}: there is no {lacking}")
     return Outfit(Hardware.joined(parts.values()), tuple(parts), tuple(left_out), tuple(faults))
+
+
+def _looked_for(feature: Feature, has: Mapping[str, Sequence[str]]) -> tuple[Hardware, str | None]:
+    """What a job gets of it, and the first thing that this node has not got."""
+    if feature.gres is None or feature.gres in TOLD:
+        hardware = feature.hardware(has.get(feature.gres or "", ()))
+        return hardware, next(hardware.lacking(), None)
+    resource = feature.resource()
+    lacking = next(resource.hardware.lacking(), None if resource.devices else feature.devices[0])
+    return Hardware(resources=(resource,)), lacking

@@ -32,6 +32,7 @@ class Hardware:
     devices: tuple[str, ...] = ()
     binds: tuple[Bind, ...] = ()
     environment: tuple[str, ...] = ()
+    resources: tuple[Resource, ...] = ()
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -39,10 +40,11 @@ class Hardware:
             devices=tuple(fields.get("devices", ())),
             binds=tuple(Bind(**bind) for bind in fields.get("binds", ())),
             environment=tuple(fields.get("environment", ())),
+            resources=tuple(map(Resource.from_dict, fields.get("resources", ()))),
         )
 
-    @classmethod
-    def joined(cls, parts: Iterable[Self]) -> Self:
+    @staticmethod
+    def joined(parts: Iterable[Hardware]) -> Hardware:
         """Of two for the same place, or of the same name, the first."""
         parts = list(parts)
         binds: dict[str, Bind] = {}
@@ -53,7 +55,8 @@ class Hardware:
             for line in part.environment:
                 environment.setdefault(line.partition("=")[0], line)
         devices = dict.fromkeys(device for part in parts for device in part.devices)
-        return cls(tuple(devices), tuple(binds.values()), tuple(environment.values()))
+        resources = tuple(resource for part in parts for resource in part.resources)
+        return Hardware(tuple(devices), tuple(binds.values()), tuple(environment.values()), resources)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,9 +70,42 @@ class Hardware:
             if not os.path.lexists(bind.source):
                 yield bind.source
 
+    @property
+    def given(self) -> dict[str, int]:
+        """How many of each resource there are."""
+        return {resource.name: len(resource.devices) for resource in self.resources}
+
+    def everything(self) -> Hardware:
+        """With what goes with each resource, whosever that is."""
+        return self.joined([self, *(resource.hardware for resource in self.resources)])
+
+    def openable(self) -> Hardware:
+        """What this process may open of it, and what goes with that."""
+        resources = tuple(found for resource in self.resources if (found := resource.openable()).devices)
+        own = replace(self, devices=_openable(self.devices), resources=resources)
+        return self.joined([own, *(resource.hardware for resource in resources)])
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A generic resource of which Slurm tells a Prolog nothing: a job has as many as it may open of its devices."""
+
+    name: str
+    devices: tuple[str, ...]
+    # All that goes with it.
+    hardware: Hardware
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(fields["name"], tuple(fields["devices"]), Hardware.from_dict(fields["hardware"]))
+
     def openable(self) -> Self:
-        """Without the devices that this process may not open; the kernel asks the device cgroup here as for an open."""
-        return replace(self, devices=tuple(one for one in self.devices if os.access(one, os.R_OK | os.W_OK)))
+        return replace(self, devices=_openable(self.devices), hardware=self.hardware.openable())
+
+
+def _openable(devices: Iterable[str]) -> tuple[str, ...]:
+    """The kernel asks the device cgroup here as for an open."""
+    return tuple(one for one in devices if os.access(one, os.R_OK | os.W_OK))
 
 
 def _is_device(path: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.errors import MoorageError, UserError
-from moorage.net import fabric, gateway, names, namespace, nft, underlay
+from moorage.net import demands, fabric, gateway, names, namespace, nft, underlay
 from moorage.net.fabric import Fabric
 from moorage.net.gateway import Gateway
 from moorage.net.links import links
@@ -34,7 +34,9 @@ EXPLAINED: Final = "docs/network.md"
 def join(job: Job, nodes: Sequence[str], site: config.Fabric) -> Fabric:
     """The fabric that a job on these nodes gets here; a UserError if it cannot be had."""
     with _told("see the section fabric of moorage.yaml"):
-        _free(IPv4Network(site.subnet))
+        with links() as here:
+            if fault := demands.route(here.networks(), IPv4Network(site.subnet)):
+                raise fault
         rule = Rule(site.host, site.hosts, site.interface)
         return underlay.fabric(job.id, nodes, job.node, rule, _settled(site))
 
@@ -91,15 +93,6 @@ def left(job: int) -> list[str]:
 def _settled(site: config.Fabric) -> fabric.Site:
     low, high = map(int, site.source_ports.split("-"))
     return fabric.Site(site.port, (low, high), site.flood)
-
-
-def _free(subnet: IPv4Network) -> None:
-    with links() as here:
-        taken = [network for network in here.networks() if network.overlaps(subnet)]
-    if taken:
-        raise UserError(
-            f"this node has a route to {taken[0]}, and containers would have {subnet}", "choose another fabric.subnet"
-        )
 
 
 @contextmanager

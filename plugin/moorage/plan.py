@@ -61,7 +61,7 @@ class Plan:
             pasta=pasta.path if (pasta := self.around.programs.get("pasta")) else None,
             between=uplink.between(Node(), self.config.uplink) if self.uplink.driver == "slirp4netns" else None,
             # A cluster's node gets it from kind, and its pods from the node.
-            hardware=self.outfit.hardware if self.spec.cluster == "none" else Hardware(),
+            hardware=self.outfit.hardware.everything() if self.spec.cluster == "none" else Hardware(),
         )
 
     @property

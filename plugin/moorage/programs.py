@@ -66,15 +66,15 @@ def find(name: str, *places: Path) -> Path | None:
     return next((path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
 
 
-def version(program: Path, facts: Facts, option: str = "--version") -> str:
+def version(program: Path, facts: Facts, *words: str) -> str:
     """The first line of what it says of itself; empty if it says nothing."""
     with suppress(CommandError):
-        return facts.recall(f"version {program}", stamp(program), lambda: _ask(program, option))
+        return facts.recall(f"version {program}", stamp(program), lambda: _ask(program, *(words or ("--version",))))
     return ""
 
 
-def _ask(program: Path, option: str) -> str:
-    said = command.run([program, option], env=UNCONFIGURED, limit=VERSION_LIMIT).stdout
+def _ask(program: Path, *words: str) -> str:
+    said = command.run([program, *words], env=UNCONFIGURED, limit=VERSION_LIMIT).stdout
     if not said:
         # What pasta prints is lost in a pipe: it ends without flushing its output (seen with that of 2025-05-03), and
         # where AppArmor confines it nobody can make it.

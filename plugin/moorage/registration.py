@@ -13,7 +13,7 @@ NODE: Final = "moorage/node"
 CPUS: Final = "moorage/cpus"
 MEMORY: Final = "moorage/memory"
 GRES: Final = "moorage/gres-"
-# What Slurm tells a task of its node's generic resources; of others than these it says nothing.
+# What Slurm tells a task of its node's generic resources; of others than these it says nothing (24.11, 26.05).
 GIVEN: Final = {"gpu": "SLURM_GPUS_ON_NODE", "shard": "SLURM_SHARDS_ON_NODE"}
 MOST: Final = 63
 
@@ -27,14 +27,18 @@ def name(node: str, host: str | None = None) -> str:
     return found if _NAME.fullmatch(found) else re.sub(r"[^a-z0-9.-]", "-", node.lower())
 
 
-def labels(node: str, share: Share, environ: Mapping[str, str]) -> dict[str, str]:
-    """What Slurm gave to the job here: numbers, so that they can be compared, and memory in MiB."""
-    given = {kind: environ.get(variable, "") for kind, variable in GIVEN.items()}
+def labels(node: str, share: Share, environ: Mapping[str, str], seen: Mapping[str, int]) -> dict[str, str]:
+    """What Slurm gave to the job here: numbers, so that they can be compared, and memory in MiB.
+
+    Of generic resources Slurm's own word counts before what is seen of them.
+    """
+    told = {name: environ.get(variable, "") for name, variable in GIVEN.items()}
+    given = {**seen, **{name: int(number) for name, number in told.items() if number.isdecimal()}}
     return {
         NODE: label(node),
         CPUS: str(share.cpus),
         MEMORY: str(share.memory // MIB),
-        **{f"{GRES}{kind}": number for kind, number in given.items() if number.isdecimal() and int(number)},
+        **{f"{GRES}{name}": str(number) for name, number in given.items() if number},
     }
 
 

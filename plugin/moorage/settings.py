@@ -30,6 +30,8 @@ _INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
 _SUBNET: Final = re.compile(r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.0\.0/16")
 _ADDRESS: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
 _NETWORK: Final = re.compile(rf"{_ADDRESS.pattern}/[0-9]{{1,2}}")
+# It is to stand in a label of Kubernetes'.
+_GRES: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_-]{0,48}[A-Za-z0-9])?")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}=[ -~]{0,999}")
 
 
@@ -136,11 +138,10 @@ def assignments() -> Reader:
     return _list(_ASSIGNMENT, "a list of NAME=VALUE in ASCII, each once")
 
 
-def told_gres(*known: str) -> Reader:
+def gres() -> Reader:
     def read(value: object) -> str:
-        if not isinstance(value, str) or value not in known:
-            others = "for other resources leave it out, what the job may open is the limit anyway"
-            raise ValueError(f"{' or '.join(known)}, of which Slurm tells a Prolog; {others}")
+        if not isinstance(value, str) or not _GRES.fullmatch(value):
+            raise ValueError("the name of a generic resource, as GresTypes= of slurm.conf has it")
         return value
 
     return read

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
 
 from moorage import kernel, routes, slurmconf
 from moorage.finding import Finding
+from moorage.net import demands
 from moorage.node import Node
 
 if TYPE_CHECKING:
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 CHECK: Final = "several nodes"
 FIRST_OF_EVERYBODYS: Final = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 LINKS: Final = "/sys/class/net"
-# What net.fabric asks for, which takes long to import: a health check comes again and again.
-LEAST_MTU: Final = 1330
 
 
 def check(scene: Scene) -> Iterator[Finding]:
@@ -41,32 +41,24 @@ def check(scene: Scene) -> Iterator[Finding]:
 
 def _ports(site: Fabric, node: Node) -> Iterator[Finding]:
     first = node.number(FIRST_OF_EVERYBODYS)
-    highest = max(site.port, int(site.source_ports.rpartition("-")[2]))
-    if first is not None and highest >= first:
-        cause = f"fabric.port and fabric.source_ports reach to {highest}, and from {first} on ports are everybody's"
-        yield _advice(cause, "choose lower ones, or raise net.ipv4.ip_unprivileged_port_start")
+    low, high = map(int, site.source_ports.split("-"))
+    if first is not None and (fault := demands.ports(site.port, (low, high), first)):
+        yield _advice(fault.what, fault.remedy)
 
 
 def _routes(site: Fabric, node: Node) -> Iterator[Finding]:
-    subnet = IPv4Network(site.subnet)
-    for network in routes.networks(node):
-        if network.overlaps(subnet):
-            yield _advice(
-                f"this node has a route to {network}, and containers would have {subnet}",
-                "choose another fabric.subnet",
-            )
-            return
+    if fault := demands.route(routes.networks(node), IPv4Network(site.subnet)):
+        yield _advice(fault.what, fault.remedy)
 
 
 def _interface(site: Fabric, node: Node) -> Iterator[Finding]:
     if site.interface is None:
         return
-    if not node.has(f"{LINKS}/{site.interface}"):
-        yield _advice(f"fabric.interface: there is no {site.interface} here", "name the one that is there")
-        return
     mtu = node.number(f"{LINKS}/{site.interface}/mtu")
-    if mtu is not None and mtu < LEAST_MTU:
-        yield _advice(f"the MTU of {site.interface} is {mtu}", f"make it {LEAST_MTU} or more")
+    there = node.has(f"{LINKS}/{site.interface}")
+    fault = demands.packets(site.interface, mtu or sys.maxsize) if there else demands.interface(site.interface)
+    if fault:
+        yield _advice(fault.what, fault.remedy)
 
 
 def _advice(cause: str, remedy: str) -> Finding:

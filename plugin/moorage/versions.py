@@ -39,9 +39,11 @@ def _clusters(scene: Scene) -> Iterator[tuple[str, str]]:
     if program := settled.kind or programs.find("kind"):
         yield "kind", programs.version(program, scene.facts)
     # Only here: a health check comes again and again.
+    from moorage import clusters
     from moorage.images import health
     from moorage.images.store import Store
 
+    yield "kubectl", clusters.kubectl(scene.facts)
     with suppress(OSError, MoorageError):
         store = Store.configured(scene.config.store)
         for name in settled.images:

@@ -62,6 +62,7 @@ def test_of_each_thing_the_version_is_told(site: Site) -> None:
         "crun": "crun version 1.21",
         "kernel": os.uname().release,
         "kind": "kind version 0.33.0",
+        "kubectl": "Client Version: v1.37.0",
         "moorage": __version__,
         "pasta": "pasta 2025_05_03.587980c-2",
         "podman": "podman version 5.4.2",

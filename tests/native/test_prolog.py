@@ -319,6 +319,17 @@ def test_a_clusters_hardware_is_for_kind_to_hand_on() -> None:
     assert "devices" not in tomllib.loads((JOB.run / "etc" / "containers.conf").read_text())["containers"]
 
 
+def test_of_what_slurm_does_not_tell_each_job_is_told_all(tape: Path) -> None:
+    """Which of it is the job's, its device cgroup says later."""
+    (tape / "reel.yaml").write_text("gres: reel\ndevices: [/dev/shm/tape%]\nenvironment: [REEL=yes]\n")
+    assert run() == 0
+    devices = ("/dev/shm/tape0", "/dev/shm/tape1", "/dev/shm/tape5")
+    (resource,) = Mooring.load(17).hardware.resources
+    assert (resource.name, resource.devices, resource.hardware.environment) == ("reel", devices, ("REEL=yes",))
+    written = tomllib.loads((JOB.run / "etc" / "containers.conf").read_text())["containers"]
+    assert {*written["devices"]} == {f"{one}:{one}:rw" for one in devices}
+
+
 def test_allotted_hardware_that_is_not_there_is_named(tape: Path) -> None:
     assert run(SLURM_JOB_GPUS="7") == 0
     assert refusal().startswith(f"{tape}/tape.yaml: this node has no /dev/shm/tape7, and this job was allotted gpu")

@@ -202,8 +202,14 @@ def test_a_network_that_another_job_has() -> None:
     ("settings", "line"),
     [
         ("  interface: eth1\n", "node n1 has no address on eth1: 192.0.2.1: see the section fabric of"),
-        ("  source_ports: 600-1024\n", "the fabric's port 339 and source ports 600-1024 are not all below 1024"),
-        ("  port: 1339\n", "the fabric's port 1339 and source ports 600-1023 are not all below 1024"),
+        (
+            "  source_ports: 600-1024\n",
+            "fabric.port is 339 and fabric.source_ports are 600-1024, and from 1024 on ports are everybody's",
+        ),
+        (
+            "  port: 1339\n",
+            "fabric.port is 1339 and fabric.source_ports are 600-1023, and from 1024 on ports are everybody's",
+        ),
         ("  subnet: 192.0.0.0/16\n", "this node has a route to 192.0.2.0/24, and containers would have 192.0.0.0/16: "),
     ],
 )

@@ -167,7 +167,7 @@ FAULTS: dict[str, tuple[Break, str]] = {
     # what the site has written
     "a feature that is none": (
         feature("gres: tape\n"),
-        "features: /run/site/features.d/tape.yaml:1: gres is 'tape'",
+        "features: /run/site/features.d/tape.yaml:1: which job has tape, only its devices tell",
     ),
     "any account": (ruled("accounts: [physics]"), "policy: policy.accounts keeps nobody out: Slurm takes whatever"),
     "an old Slurm tells no QOS": (ruled("qos: [normal]", "qos"), "policy: policy.qos keeps every job out: before"),
@@ -446,6 +446,14 @@ def on_several(cause: str) -> str:
 # No fault: jobs start, on one node at least.
 ADVICE: dict[str, tuple[Break, str]] = {
     "the store where each user copies": (store_without_mapping("auto"), "store: mapped mounts do not work here"),
+    "an old kubectl": (
+        says("kubectl", "Client Version: v1.34.1"),
+        "kubernetes: kubectl says Client Version: v1.34.1, and is too far from Kubernetes 1.36.3",
+    ),
+    "a kubectl of another age": (
+        says("kubectl", "Client Version: version.Info{Major:2, Minor:36, GitVersion:v2.36.1}"),
+        "kubernetes: kubectl says Client Version: ",
+    ),
     "a clock that is not right yet": (
         keeps_time,
         "clock: the service that keeps this node's clock has not got it right yet",
@@ -464,7 +472,7 @@ ADVICE: dict[str, tuple[Break, str]] = {
     ),
     "everybody's ports": (
         node("proc/sys/net/ipv4/ip_unprivileged_port_start", "1000\n"),
-        on_several("fabric.port and fabric.source_ports reach to 1023, and from 1000 on ports are everybody's"),
+        on_several("fabric.port is 339 and fabric.source_ports are 600-1023, and from 1000 on ports are everybody's"),
     ),
     "a route to the containers": (
         node("proc/net/route", ROUTES + "eth1\t0007590A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
@@ -472,9 +480,12 @@ ADVICE: dict[str, tuple[Break, str]] = {
     ),
     "another interface than was named": (
         setting("scratch:", "fabric: {interface: ib0}\nscratch:"),
-        on_several("fabric.interface: there is no ib0 here"),
+        on_several("there is no interface ib0 on this node to carry the fabric"),
     ),
-    "an interface for small packets": (small_packets, on_several("the MTU of eth0 is 1300")),
+    "an interface for small packets": (
+        small_packets,
+        on_several("packets on eth0 are too small for a fabric: its MTU is 1300"),
+    ),
     "no file of hosts": (
         setting("scratch:", "fabric: {hosts: /run/site/hosts}\nscratch:"),
         on_several("fabric.hosts: there is no /run/site/hosts"),

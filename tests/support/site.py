@@ -47,6 +47,7 @@ VERSIONS = {
     "pasta": "pasta 2025_05_03.587980c-2",
     "slirp4netns": "slirp4netns version 1.2.1",
     "kind": "kind version 0.33.0",
+    "kubectl": "Client Version: v1.37.0",
     "slurmd": "slurm-wlm 24.11.5",
     "systemctl": (
         "Id=moorage-sweep.service\nActiveState=inactive\nNeedDaemonReload=no\nUnitFileState=enabled\n\n"

@@ -16,7 +16,7 @@ import pytest
 from moorage import cluster, container, evidence, phases, share
 from moorage.errors import MoorageError, UserError
 from moorage.failure import Failed
-from moorage.hardware import Bind, Hardware
+from moorage.hardware import Bind, Hardware, Resource
 from moorage.invitation import Invitation
 from moorage.mooring import Kubernetes, Mooring, Segment
 from moorage.others import Others
@@ -182,6 +182,17 @@ def test_the_node_has_the_devices_that_the_job_may_open(site: Site) -> None:
     site.boot()
     (node,) = json.loads(site.noted("configuration"))["nodes"]
     assert [mount["hostPath"] for mount in node["extraMounts"]][1:] == ["/dev/null", "/opt/lib"]
+    assert not [name for name in node["labels"] if name.startswith("moorage/gres-")]
+
+
+def test_the_node_is_labelled_by_the_resources_of_which_the_job_may_open_some(site: Site) -> None:
+    tape, disk = ("/dev/null", "/dev/zero"), ("/dev/no-such-device",)
+    site.hardware = Hardware(resources=(Resource("tape", tape, Hardware(tape)), Resource("disk", disk, Hardware(disk))))
+    site.boot()
+    (node,) = json.loads(site.noted("configuration"))["nodes"]
+    assert [mount["hostPath"] for mount in node["extraMounts"]][1:] == ["/dev/null", "/dev/zero"]
+    gres = {name: value for name, value in node["labels"].items() if name.startswith("moorage/gres-")}
+    assert gres == {"moorage/gres-tape": "2"}
 
 
 def ready(name: str, by: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 from moorage import config, features
 from moorage.facts import Facts
 from moorage.features import Feature, allotted, examine, outfit
-from moorage.hardware import Bind, Hardware
+from moorage.hardware import Bind, Hardware, Resource
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "features.d" / "gpu.yaml.example"
 NULL, ZERO = "/dev/null", "/dev/zero"
@@ -74,13 +74,10 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        (
-            "gres: tape\n",
-            1,
-            "gres is 'tape': give gpu, of which Slurm tells a Prolog; for other resources leave it out",
-        ),
-        ("gres: [gpu]\n", 1, "give gpu"),
-        ("gres:\n", 1, "gres is empty: give gpu"),
+        ("gres: tape\n", 1, "which job has tape, only its devices tell: name them, with devices; of gpu alone Slurm"),
+        ("gres: [gpu]\n", 1, "give the name of a generic resource, as GresTypes= of slurm.conf has it"),
+        ("gres:\n", 1, "gres is empty: give the name of a generic resource"),
+        ("gres: gpu:a100\n", 1, "give the name of a generic resource"),
         ("device: [/dev/null]\n", 1, "there is no setting device: use one of gres, devices, binds, environment"),
         ("devices: /dev/null\n", 1, "give a list of devices below /dev, each once, such as [/dev/nvidia%]"),
         ("devices: [/dev/../etc/shadow]\n", 1, "give a list of devices"),
@@ -113,7 +110,7 @@ def test_everything_wrong_in_every_file_is_named(directory: Path) -> None:
     written(directory, "gres: tape\ndevices: [tape]\n", "a.yaml")
     written(directory, "gres: gpu\n", "Tape Drive.yaml")
     _, faults = examine(directory)
-    assert len(faults) == 3
+    assert len(faults) == 2
     assert "Tape Drive.yaml is no name for a feature" in str(faults[0])
 
 
@@ -209,6 +206,46 @@ def test_what_is_for_all_and_not_there_is_left_out(feature: Feature) -> None:
     assert given.faults == ()
 
 
+TAPE = Feature("tape", ("/dev/n%", NULL), ("/tmp:/tape",), ("A=tape",), path=Path("/f/tape.yaml"))
+
+
+@pytest.mark.parametrize("has", [{}, {"gpu": ["0"]}])
+def test_of_what_slurm_does_not_tell_every_job_has_all_until_its_cgroup_is_there(
+    monkeypatch: pytest.MonkeyPatch, has: dict[str, list[str]]
+) -> None:
+    monkeypatch.setattr(features, "_numbers", lambda device: {"/dev/n%": ["2", "0"]}[device])
+    given = outfit([TAPE], has)
+    assert (given.names, given.left_out, given.faults) == (("tape",), (), ())
+    everything = Hardware(("/dev/n0", "/dev/n2", NULL), (Bind("/tmp", "/tape"),), ("A=tape",))
+    # What lies beside them tells nothing.
+    assert given.hardware == Hardware(resources=(Resource("tape", ("/dev/n0", "/dev/n2"), everything),))
+    assert given.hardware.given == {"tape": 2}
+
+
+def test_a_device_without_a_number_is_one_of_its_resource() -> None:
+    given = outfit([Feature("tape", (NULL, ZERO))], {})
+    assert given.hardware.given == {"tape": 2}
+
+
+@pytest.mark.parametrize(
+    "feature", [TAPE, Feature("tape", ("/dev/none",)), Feature("tape", (NULL,), binds=("/no/such/place",))]
+)
+def test_a_node_without_such_a_resource_leaves_it_out(monkeypatch: pytest.MonkeyPatch, feature: Feature) -> None:
+    monkeypatch.setattr(features, "_numbers", lambda _: [])
+    given = outfit([feature, EVERY], {})
+    assert (given.names, given.faults, given.hardware.resources) == (("every",), (), ())
+    assert len(given.left_out) == 1
+
+
+def test_the_numbers_of_devices_are_read_from_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as they have one, and the same throughout."""
+    for name in ("card1/tape1", "card10/tape10", "card2/tape3", "cardx/tapex"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    resource = Feature("tape", (f"{tmp_path}/card%/tape%",)).resource()
+    assert resource.devices == (f"{tmp_path}/card1/tape1", f"{tmp_path}/card10/tape10")
+
+
 def test_the_first_of_two_for_one_place_counts() -> None:
     one = Hardware((NULL,), (Bind("/a", "/x"), Bind("/b", "/y")), ("A=1", "B=1"))
     other = Hardware((ZERO, NULL), (Bind("/c", "/x", writable=True), Bind("/d", "/z")), ("A=2", "C=2"))
@@ -232,7 +269,8 @@ def test_binds(text: str, bind: Bind) -> None:
 
 
 def test_it_survives_as_data() -> None:
-    hardware = GPU.hardware(["0"])
+    hardware = Hardware.joined([GPU.hardware(["0"]), Hardware(resources=(TAPE.resource(),))])
+    assert len(hardware.resources) == 1
     assert Hardware.from_dict(hardware.as_dict()) == hardware
     assert Hardware.from_dict({}) == Hardware()
 
@@ -240,6 +278,23 @@ def test_it_survives_as_data() -> None:
 def test_devices_that_may_not_be_opened_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: path == NULL and mode == os.R_OK | os.W_OK)
     assert Hardware((NULL, ZERO, "/dev/none"), (Bind("/a", "/a"),)).openable() == Hardware((NULL,), (Bind("/a", "/a"),))
+
+
+def test_what_goes_with_a_resource_is_for_who_may_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: path in (NULL, "/dev/a1"))
+    tapes = ("/dev/a0", "/dev/a1")
+    tape = Resource("tape", tapes, Hardware((*tapes, NULL), (Bind("/t", "/t"),), ("T=1",)))
+    disk = Resource("disk", ("/dev/b0",), Hardware(("/dev/b0", NULL), (Bind("/d", "/d"),), ("D=1",)))
+    found = Hardware((ZERO,), (Bind("/a", "/a"),), ("A=1",), (tape, disk)).openable()
+    assert found.given == {"tape": 1}
+    assert (found.devices, found.environment) == (("/dev/a1", NULL), ("A=1", "T=1"))
+    assert found.binds == (Bind("/a", "/a"), Bind("/t", "/t"))
+
+
+def test_everything_is_what_there_is_for_anybody() -> None:
+    tape = Resource("tape", (ZERO,), Hardware((ZERO,), (Bind("/t", "/t"),), ("T=1",)))
+    found = Hardware((NULL,), resources=(tape,)).everything()
+    assert (found.devices, found.binds, found.environment) == ((NULL, ZERO), (Bind("/t", "/t"),), ("T=1",))
 
 
 def test_the_example_is_right(directory: Path) -> None:

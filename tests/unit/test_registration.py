@@ -35,13 +35,15 @@ def test_a_label_is_one_for_kubernetes(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environ", "more"),
+    ("environ", "seen", "more"),
     [
-        ({}, {}),
-        ({"SLURM_GPUS_ON_NODE": "2"}, {"moorage/gres-gpu": "2"}),
-        ({"SLURM_GPUS_ON_NODE": "0", "SLURM_SHARDS_ON_NODE": "x"}, {}),
+        ({}, {}, {}),
+        ({"SLURM_GPUS_ON_NODE": "2"}, {}, {"moorage/gres-gpu": "2"}),
+        ({"SLURM_GPUS_ON_NODE": "0", "SLURM_SHARDS_ON_NODE": "x"}, {}, {}),
+        ({"SLURM_SHARDS_ON_NODE": "3"}, {"tape": 2}, {"moorage/gres-shard": "3", "moorage/gres-tape": "2"}),
+        ({"SLURM_SHARDS_ON_NODE": "3"}, {"shard": 1}, {"moorage/gres-shard": "3"}),
     ],
 )
-def test_labels_say_what_slurm_gave(environ: dict[str, str], more: dict[str, str]) -> None:
-    labels = registration.labels("n1", Share(4, 8 * GIB, 7 * GIB), environ)
+def test_labels_say_what_slurm_gave(environ: dict[str, str], seen: dict[str, int], more: dict[str, str]) -> None:
+    labels = registration.labels("n1", Share(4, 8 * GIB, 7 * GIB), environ, seen)
     assert labels == {"moorage/node": "n1", "moorage/cpus": "4", "moorage/memory": "8192", **more}

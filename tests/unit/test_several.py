@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import moorage.net.fabric
 from moorage import routes, several
 from moorage.checks import Scene, Surroundings
 from moorage.config import Config, Fabric
@@ -48,10 +47,10 @@ def test_a_route_to_where_containers_would_be(tmp_path: Path, route: str, networ
     ]
 
 
-@pytest.mark.parametrize(("first", "fabric", "highest"), [("1023", Fabric(), 1023), ("1024", Fabric(port=1339), 1339)])
-def test_ports_that_are_everybodys(tmp_path: Path, first: str, fabric: Fabric, highest: int) -> None:
+@pytest.mark.parametrize(("first", "fabric", "port"), [("1023", Fabric(), 339), ("1024", Fabric(port=1339), 1339)])
+def test_ports_that_are_everybodys(tmp_path: Path, first: str, fabric: Fabric, port: int) -> None:
     (line,) = found(tmp_path, {several.FIRST_OF_EVERYBODYS[1:]: first}, fabric)
-    assert line.startswith(f"fabric.port and fabric.source_ports reach to {highest}, and from {first} on ports are ")
+    assert line.startswith(f"fabric.port is {port} and fabric.source_ports are 600-1023, and from {first} on ports ")
 
 
 def test_a_prolog_that_comes_too_late(tmp_path: Path) -> None:
@@ -62,7 +61,3 @@ def test_a_prolog_that_comes_too_late(tmp_path: Path) -> None:
 def test_a_kernel_without_its_modules(tmp_path: Path) -> None:
     lines = found(tmp_path, {"proc/modules": "", "sys/module/vxlan/refcnt": "1"})
     assert lines == ["this kernel has no module nft_fwd_netdev: install the rest of the kernel's modules"]
-
-
-def test_the_least_packets_are_those_of_a_fabric() -> None:
-    assert several.LEAST_MTU == moorage.net.fabric.LEAST_MTU + moorage.net.fabric.OVERHEAD

@@ -21,13 +21,11 @@ from typing import Any, Final, Self
 from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.errors import MoorageError, Taken, UserError
-from moorage.net import names, nft
+from moorage.net import demands, names, nft
 from moorage.net.links import NOBODY, Links, links
 from moorage.net.nft import Chain, Table
 
 MOST_HOSTS: Final = 254
-OVERHEAD: Final = 50
-LEAST_MTU: Final = 1280
 VNIS: Final = 1 << 24
 UNPRIVILEGED: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 UDP: Final = 17
@@ -67,9 +65,10 @@ class Fabric:
         """The fabric of a job over an interface with this MTU; a UserError if it cannot be."""
         if len(hosts) > MOST_HOSTS:
             raise UserError(f"this job has {len(hosts)} nodes", f"a fabric joins at most {MOST_HOSTS}")
-        if mtu - OVERHEAD < LEAST_MTU:
-            raise MoorageError(f"packets on {interface} are too small for a fabric: its MTU is {mtu}")
-        return cls(job, interface, mtu - OVERHEAD, tuple(hosts), place, site.port, site.source_ports, site.flood)
+        if fault := demands.packets(interface, mtu):
+            raise fault
+        own = mtu - demands.OVERHEAD
+        return cls(job, interface, own, tuple(hosts), place, site.port, site.source_ports, site.flood)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -112,14 +111,8 @@ class Fabric:
 
 def check(site: Site) -> None:
     """A UserError if an ordinary user of this node could send what its peers take for root's."""
-    first = int(UNPRIVILEGED.read_text())
-    low, high = site.source_ports
-    if not 0 < low <= high < first or not 0 < site.port < first:
-        raise UserError(
-            f"the fabric's port {site.port} and source ports {low}-{high} are not all below {first}, where ports become"
-            " everybody's",
-            f"choose lower ones, or raise {UNPRIVILEGED.name}",
-        )
+    if fault := demands.ports(site.port, site.source_ports, int(UNPRIVILEGED.read_text())):
+        raise fault
 
 
 def make(fabric: Fabric, site: Site) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from moorage.errors import MoorageError
+from moorage.net import demands
 from moorage.net.fabric import Fabric, Site
 from moorage.net.links import Links, links
 from moorage.net.peers import Answers, Peers, Route, Rule, look_up, settle
@@ -18,7 +18,7 @@ def fabric(job: int, names: Sequence[str], own: str, rule: Rule, site: Site) -> 
         peers = _peers(answers, own, rule, here)
         index = here.index(peers.interface)
         if index is None:
-            raise MoorageError(f"there is no interface {peers.interface} on this node to carry the fabric")
+            raise demands.interface(peers.interface)
         return Fabric.of(job, peers.interface, here.mtu(index), peers.hosts, peers.place, site)
 
 

@@ -17,6 +17,7 @@ from virtual import binaries, moored
 from virtual.callers import WELL_KNOWN, Call, answers, signing_request
 from virtual.census import places as whereabouts
 from virtual.cluster import Cluster
+from virtual.feature import LABEL, OPENED
 from virtual.gate import let_through
 from virtual.idle import ENDS, busy
 from virtual.jobs import submit
@@ -105,6 +106,13 @@ def test_pods_are_offered_the_share_of_the_job(cluster: Running) -> None:
     assert of_job.memory == 4096
     assert size(offered["memory"]) == (of_job.memory - RESERVES) * MIB
     assert offered["cpu"] == f"{count(of_job.cpus) * 1000 - 100}m"
+
+
+def test_a_pod_opens_the_device_that_its_job_was_given(cluster: Running) -> None:
+    assert "pod/device condition met" in cluster["opened"], cluster["device"]
+    assert OPENED in cluster["device"]
+    (node,) = cluster.objects("Node").values()
+    assert node["metadata"]["labels"][LABEL] == "1"
 
 
 def test_every_process_is_below_the_jobs_cgroup(cluster: Running, figures: Figures) -> None:

@@ -1,16 +1,16 @@
-"""The role on the files of a guest, natively: what it would do, what it does, that again, and all of it undone."""
+"""The role on the files of guests, natively: what it would do, what it does, that again, and all of it undone."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from moorage.command import run
+from moorage.command import CommandFailed, Completed, run
 from virtual import installation
 from virtual.cache import CACHE
 from virtual.guest import configured, package_tree
@@ -33,17 +33,24 @@ class Tree:
     path: Path
     wheels: Path
 
+    @property
+    def variables(self) -> dict[str, object]:
+        return installation.variables(self.path, self.wheels) | MORE
+
     def play(self, playbook: str, *options: str) -> int:
-        variables = installation.variables(self.path, self.wheels) | MORE
-        inventory = PLACE / "inventory.json"
-        inventory.write_text(json.dumps({group: {"hosts": {"guest": variables}} for group in GROUPS}))
-        source = installation.SOURCE / "ansible" / playbook
-        return installation.changed(installation.play(source, inventory, *options).stdout)
+        hosts = {group: {"hosts": {"guest": self.variables}} for group in GROUPS}
+        return installation.changed(played(playbook, hosts, *options).stdout)
 
     def system(self) -> dict[str, str]:
         inside: list[str | Path] = [ENTER, self.path, "/", "--", "python3", "-I", "-B", "-"]
         seen: dict[str, str] = json.loads(run(inside, input=WITNESS.read_bytes(), limit=300).stdout)
         return seen
+
+
+def played(playbook: str, inventory: Mapping[str, object], *options: str) -> Completed:
+    place = PLACE / "inventory.json"
+    place.write_text(json.dumps(inventory))
+    return installation.play(installation.SOURCE / "ansible" / playbook, place, *options)
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +74,16 @@ def test_on_and_off(tree: Tree) -> None:
     assert tree.play("uninstall.yml") > 0
     assert differences(before, tree.system()) == []
     assert tree.play("uninstall.yml") == 0
+
+
+def test_a_node_that_fails_ends_a_rollout_node_by_node(tree: Tree) -> None:
+    """The next one is not begun with."""
+    before = tree.system()
+    variables = installation.variables(tree.path, tree.wheels)
+    hosts = {"a": variables | {"moorage_python": "/bin/false"}, "b": variables}
+    with pytest.raises(CommandFailed) as failed:
+        played("install.yml", {"compute": {"hosts": hosts}}, "--extra-vars=moorage_serial=1")
+    _, begun = failed.value.stdout.split("PLAY [Moorage on compute nodes]")
+    assert "fatal: [a]: FAILED!" in begun
+    assert "[b]" not in begun
+    assert differences(before, tree.system()) == []

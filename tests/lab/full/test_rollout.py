@@ -1,39 +1,77 @@
-"""A bare node, the role, and the node as it was: what the rollout promises."""
+"""A bare node, the role, and the node as it was: what the rollout promises.
+
+One after the other: each test leaves the node bare.
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+from collections.abc import Iterator
+
 import pytest
 
-from moorage.command import CommandFailed
 from support.figures import Figures
 from virtual import builds, rollout
+from virtual.attempts import attempts
+from virtual.binaries import VERSION, binaries
 from virtual.cache import CACHE
+from virtual.cluster import Cluster
 from virtual.record import Request
 from virtual.site import Site
 
 DIRECTORY = CACHE / "test-rollout"
 PORT = 22900
+DRAINS = re.compile(r"update_node: node n1 reason set to: (.*)")
+NONSENSE = ["sbatch", "--k8s=nonsense", "--wrap=true"]
+LOOK = ["kubectl", "version", "--client"]
 
 
-def test_from_nothing_and_back(figures: Figures) -> None:
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Cluster]:
     with builds.own(DIRECTORY, Request(1, "trixie", PORT, bare=True)) as lab:
-        found = rollout.check(lab)
+        yield lab
+
+
+def test_a_node_of_other_partitions_is_left_alone(lab: Cluster) -> None:
+    before = rollout.system(lab.first.shell)
+    assert site(lab, "elsewhere").install(moorage_partitions=["elsewhere"]) == 0
+    assert rollout.differences(before, rollout.system(lab.first.shell)) == []
+
+
+def test_from_nothing_and_back(lab: Cluster, figures: Figures) -> None:
+    """The node is drained once, to be uninstalled, and takes jobs again."""
+    found = rollout.check(lab)
     print(found)
     figures.add("second run of the role: tasks that changed something", found.second_changed, "", at_most=0)
     figures.add("left after it was taken off: files, units", len(found.different), "", at_most=0)
     assert found.good, found
+    assert DRAINS.findall(lab.first.shell.output("cat", "/var/log/slurm/slurmctld.log")) == [
+        "moorage is being uninstalled"
+    ]
 
 
-def test_a_system_that_is_too_old_is_refused_before_anything_is_changed() -> None:
-    with builds.own(DIRECTORY, Request(1, "bookworm", PORT, bare=True)) as lab:
-        shell = lab.first.shell
-        assert shell.output("podman", "--version") < "podman version 4.4"
-        assert shell.output("crun", "--version").splitlines()[0] == "crun version 1.8.1"
-        before = rollout.system(shell)
-        site = Site(lab.directory / "site", lab.first)
-        site.directory.mkdir()
-        with pytest.raises(CommandFailed, match=r"see \S+\.log") as refused:
-            site.install()
-        assert rollout.differences(before, rollout.system(shell)) == []
-        log = next(site.directory.glob("install-*.log")).read_text()
-    assert "cannot carry Moorage: Podman 4.3 and crun 1.8.1 of Debian 12 are too old" in log, refused.value
+def test_a_login_node_has_what_users_type(lab: Cluster) -> None:
+    """kubectl, and a look at what follows --k8s= before anything is submitted; nothing of what nodes have."""
+    shell = lab.first.shell
+    before = rollout.system(shell)
+    login = site(lab, "login", "login")
+    programs = login.directory / "programs"
+    programs.mkdir()
+    shutil.copy(binaries().path("kubernetes"), programs / "kubectl")
+    assert login.install(moorage_programs=str(programs), moorage_kubectl_version=VERSION) > 0
+    refused, looked = attempts(shell, [NONSENSE, LOOK], "alice")
+    assert (refused.code, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("sbatch: error: moorage: --k8s: 'nonsense' is neither 0, 1 nor key=value: ")
+    assert VERSION in looked.stdout
+    for place in ("/etc/moorage", "/etc/slurm/prolog.d/50-moorage", "/etc/systemd/system/moorage-warden@.service"):
+        assert shell.run(["test", "-e", place], ok=(0, 1)).code == 1, place
+    assert login.install(moorage_programs=str(programs), moorage_kubectl_version=VERSION) == 0
+    assert login.uninstall() > 0
+    assert rollout.differences(before, rollout.system(shell)) == []
+
+
+def site(lab: Cluster, name: str, *groups: str) -> Site:
+    place = lab.directory / name
+    place.mkdir()
+    return Site(place, lab.first, groups) if groups else Site(place, lab.first)

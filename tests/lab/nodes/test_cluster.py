@@ -12,6 +12,7 @@ import pytest
 from support.figures import Figures
 from virtual.census import places
 from virtual.cluster import Cluster
+from virtual.feature import LABEL, REFUSED
 from virtual.gate import let_through
 from virtual.leftovers import report, settled
 from virtual.listening import answering
@@ -91,6 +92,13 @@ def test_kubectl_works_on_another_node(cluster: Spread) -> None:
     assert server.startswith("https://127.0.0.1:")
     assert (verified, insecure) == ("1", "0")
     assert sorted(names) == [f"node/{node.machine.name}" for node in cluster.nodes]
+
+
+def test_no_pod_opens_a_device_that_its_job_was_not_given(cluster: Spread) -> None:
+    """Though it sees it: a node of kind's shows all that there are."""
+    assert "pod/device condition met" in cluster["refused"], cluster["device"]
+    assert REFUSED in cluster["device"]
+    assert not [name for name, node in cluster.objects("Node").items() if LABEL in node["metadata"]["labels"]]
 
 
 def test_every_process_on_every_node_is_below_the_jobs_cgroup(cluster: Spread, figures: Figures) -> None:

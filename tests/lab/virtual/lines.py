@@ -86,7 +86,7 @@ FOUND = {
     "slurmd with mounts of its own": r"slurmd runs in a mount namespace of its own: take PrivateTmp=, .* out of .*",
     "cgroup v1": r"/sys/fs/cgroup is not the unified hierarchy \(cgroup v2\): boot with systemd\.unified_.*=1",
     "clock lost": r"the clock says 2001-09-09, and Moorage was installed on 20\d\d-\d\d-\d\d: set it, and let .*",
-    "feature that is none": r"/etc/moorage/features.d/tape.yaml:1: gres is 'tape': .*",
+    "feature that is none": r"/etc/moorage/features.d/tape.yaml:1: which job has tape, only its devices tell: .*",
     "accounts that nobody checks": r"policy.accounts keeps nobody out: Slurm takes .*: AccountingStorageEnforce=.*",
     "unit missing": r"moorage-warden@\.service is not installed: put config/moorage-warden@\.service into /etc/.*",
     "unit masked": r"moorage-warden@\.service is masked: systemctl unmask moorage-warden@\.service",
@@ -116,9 +116,10 @@ FOUND = {
 SEVERAL = "jobs on several nodes are refused here: "
 # No fault: jobs start, on one node at least.
 ADVICE = {
+    "old kubectl": r"kubectl says Client Version: v1\.30\.1, and is too far from Kubernetes 1\.36\.\d.*: install .*",
     "no PrologFlags": rf"{SEVERAL}/etc/slurm/slurm.conf has not PrologFlags=Alloc, without which .*: set it, or .*",
     "no VXLAN": rf"{SEVERAL}this kernel has no module vxlan: install the rest of the kernel's modules",
-    "everybody's ports": rf"{SEVERAL}fabric.port and .* reach to 1023, and from 500 on .*: choose lower ones, or .*",
+    "everybody's ports": rf"{SEVERAL}fabric.port is 339 and .*, and from 500 on .*: choose lower ones, or .*",
     "route to the containers": rf"{SEVERAL}this node has a route to 10\.89\.7\.0/24, and .*: choose another .*",
-    "no such interface": rf"{SEVERAL}fabric\.interface: there is no ib7 here: name the one that is there",
+    "no such interface": rf"{SEVERAL}there is no interface ib7 on this node to carry the fabric: name the .*",
 }

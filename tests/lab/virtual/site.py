@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,16 +25,18 @@ class Site:
 
     directory: Path
     machine: Machine
+    # That the machine is in.
+    groups: tuple[str, ...] = ("compute", "controller")
 
-    def install(self, release: str = __version__) -> int:
-        """How many tasks have changed something."""
-        return self._play("install", release)
+    def install(self, release: str = __version__, **more: object) -> int:
+        """How many tasks have changed something; `more` is what the site says besides."""
+        return self._play("install", release, more)
 
     def uninstall(self) -> int:
-        return self._play("uninstall", __version__)
+        return self._play("uninstall", __version__, {})
 
-    def _play(self, playbook: str, release: str) -> int:
-        inventory = self._inventory(self._wheels(release))
+    def _play(self, playbook: str, release: str, more: Mapping[str, object]) -> int:
+        inventory = self._inventory(self._wheels(release), more)
         log = self.directory / f"{playbook}-{len(list(self.directory.glob('*.log')))}.log"
         installation.play(ANSIBLE / f"{playbook}.yml", inventory, limit=LIMIT, log=log)
         return installation.changed(log.read_text())
@@ -44,7 +47,7 @@ class Site:
             return place / "wheels"
         return installation.brought(place, self.machine.shell.output("python3", "-c", PYTHON))
 
-    def _inventory(self, wheels: Path) -> Path:
+    def _inventory(self, wheels: Path, more: Mapping[str, object]) -> Path:
         ssh = self.directory / "ssh"
         ssh.write_text(self.machine.shell.configuration)
         variables = {
@@ -59,8 +62,8 @@ class Site:
             "moorage_wheels": str(wheels),
             "moorage_config": installation.CONFIGURATION,
             "moorage_images": [{"source": f"{CARRIED}/node-image.tar", "name": IMAGE}],
+            **more,
         }
-        groups = {"compute": {"hosts": {"guest": variables}}, "controller": {"hosts": {"guest": {}}}}
         file = self.directory / "inventory.json"
-        file.write_text(json.dumps(groups))
+        file.write_text(json.dumps({group: {"hosts": {"guest": variables}} for group in self.groups}))
         return file

@@ -15,6 +15,7 @@ from .aboard import IMAGE
 from .census import Owner, Seen, census, outside, owner
 from .cluster import Cluster
 from .facts import SHELL, Fact, facts
+from .feature import described
 from .gate import GATE, SAYS
 from .jobs import Job, submit
 from .leftovers import Thing, make_ready, record
@@ -22,6 +23,7 @@ from .lingering import lingering
 from .listening import Open, opened
 from .machine import Machine
 from .moored import MOORED, START_LIMIT, brought, ready
+from .payload import CARRIED
 from .share import job_of
 
 USER = "alice"
@@ -57,9 +59,11 @@ fact apply sh -c "sed 's/@NODES@/$SLURM_JOB_NUM_NODES/; s/@LAST@/$last/' spread.
 fact elsewhere there sh -c '{LOOK}'
 fact image podman load --quiet --input /srv/lab/shell.tar
 fact web kubectl rollout status --timeout=1200s daemonset/web
-fact crowd kubectl apply --filename crew.yaml
+fact crowd kubectl apply --filename crew.yaml --filename {CARRIED}/device.yaml
 fact crew kubectl rollout status --timeout=1200s statefulset/crew
 fact pair kubectl wait --for=condition=Ready --timeout=600s pod/near pod/far
+fact refused kubectl wait --for='jsonpath={{.status.phase}}=Failed' --timeout=600s pod/device
+fact device kubectl logs device
 fact objects sh -c 'kubectl get --output json nodes,pods | jq --compact-output .'
 fact log kubectl logs far
 fact exec kubectl exec far -- cat /tmp/index.html
@@ -159,6 +163,7 @@ def spread(lab: Cluster, *options: str, script: str = SCRIPT) -> Iterator[Spread
     with ExitStack() as stack:
         for machine in lab.machines:
             make_ready(machine)
+            stack.enter_context(described(machine.shell))
             for user in (USER, STRANGER):
                 stack.enter_context(lingering(machine.shell, user))
         place = brought(shell, MANIFESTS, USER)

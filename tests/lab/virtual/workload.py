@@ -10,6 +10,7 @@ from typing import Any
 
 from .census import Owner, Seen, census, outside, owner
 from .facts import SHELL, Fact, facts
+from .feature import GRES, described
 from .gate import GATE, SAYS
 from .idle import ENDS
 from .jobs import Job
@@ -38,7 +39,7 @@ fact mode stat --format '%a %U' "$KUBECONFIG"
 fact kubectl sh -c 'command -v kubectl'
 fact versions kubectl version --output json
 fact load moorage load {CARRIED}/web.tar
-fact apply kubectl apply --filename {CARRIED}/checks.yaml --filename more.yaml
+fact apply kubectl apply --filename {CARRIED}/checks.yaml --filename {CARRIED}/device.yaml --filename more.yaml
 fact established kubectl wait --for=condition=Established --timeout=600s crd/berths.lab.example
 fact berth kubectl apply --filename berth.yaml
 fact complete kubectl wait --for=condition=complete --timeout=1200s job/asker job/writer
@@ -47,6 +48,8 @@ fact exec kubectl exec deployment/web -- cat /tmp/index.html
 kubectl port-forward service/web {PORT}:80 >/dev/null &
 fact forwarded {FORWARDED}
 kill %1
+fact opened kubectl wait --for='jsonpath={{.status.phase}}=Succeeded' --timeout=600s pod/device
+fact device kubectl logs pod/device
 fact asker kubectl logs job/asker
 fact writer kubectl logs job/writer
 fact objects kubectl get --output json nodes,pods,persistentvolumeclaims,networkpolicies,berths
@@ -123,9 +126,9 @@ def running(machine: Machine) -> Iterator[Running]:
     make_ready(machine)
     # Who has been here once has keyrings, which stay.
     shell.run(["true"], user=STRANGER)
-    with lingering(shell, USER):
+    with lingering(shell, USER), described(shell):
         before, processes = record(machine), census(shell, who)
-        job = moored(shell, SCRIPT)
+        job = moored(shell, SCRIPT, GRES)
         try:
             job.wait_said(SAYS, START_LIMIT)
             yield Running(job, machine, who, before, census(shell, who) - processes)

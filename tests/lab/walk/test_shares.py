@@ -12,6 +12,7 @@ from virtual.census import census, owner
 from virtual.cluster import Cluster
 from virtual.cores import more_cores
 from virtual.facts import SHELL, facts, others
+from virtual.feature import GRES, OPENED, REFUSED, described
 from virtual.gate import GATE, held
 from virtual.jobs import MOORED, run
 from virtual.share import count, job_of, share
@@ -102,6 +103,26 @@ def show(lab: Cluster, shape: Shape, figures: Figures, name: str = "") -> None:
     for kind, wait in zip(("moored", "plain"), waits, strict=True):
         figures.add(f"{name}srun of {shape.tasks} task(s) to the start of its last, {kind}", wait, "s")
     assert waits[0] <= waits[1] + LATER
+
+
+DESCRIBED = rf"""
+{SHELL}
+podman load --quiet --input /srv/lab/shell.tar
+fact device podman run --rm --network none localhost/lab/shell:1 \
+    sh -c 'echo "LAB=$LAB"; dd if=/dev/lab0 of=/dev/null bs=3 count=1'
+"""
+
+
+@pytest.mark.parametrize(("options", "code", "said"), [((GRES,), 0, OPENED), ((), 1, REFUSED)], ids=["with", "without"])
+def test_who_has_the_resource_opens_the_device_that_its_site_has_described(
+    lab: Cluster, options: tuple[str, ...], code: int, said: str
+) -> None:
+    shell = lab.first.shell
+    with described(shell):
+        job = run(shell, DESCRIBED, MOORED, "--nodelist=n1", "--cpus-per-task=1", "--mem=512M", *options)
+    device = facts(job.output)["device"]
+    assert (device.code, device.lines[0]) == (code, "LAB=yes"), device
+    assert said in device.text
 
 
 def last_start(output: str, tasks: int) -> float:

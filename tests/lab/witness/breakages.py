@@ -151,6 +151,7 @@ BREAKAGES: dict[str, Breakage] = {
     "layer lost": away(LAYER),
     "no node image": edited(CONFIGURATION, r"^( +image: ).*", r"\1localhost/other:v1.36.3"),
     "no kind": edited(CONFIGURATION, r"^( +kind: ).*", r"\1/opt/none/kind"),
+    "old kubectl": saying("/usr/local/bin/kubectl", "Client Version: v1.30.1"),
     "old kind": both(
         planted("/run/old/kind", "#!/bin/sh\necho kind version 0.29.0\n"),
         mode("/run/old/kind", 0o755),
