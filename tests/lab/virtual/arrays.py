@@ -34,7 +34,7 @@ def outputs(shell: Shell, array: str, user: str, count: int = 1) -> list[str]:
 
 def refusal(said: str, line: str) -> bool:
     """Whether a job ended with this one line of its agent's, an expression, and its script never ran."""
-    return bool(re.fullmatch(rf"moorage: {line} \(more in /\S+\)", said.splitlines()[-1])) and RAN not in said
+    return bool(re.fullmatch(rf"moorage: {line} \(more in /\S+\)", said.rpartition("\n")[2])) and RAN not in said
 
 
 def ends(shell: Shell, array: str) -> list[str]:

@@ -5,6 +5,7 @@ Both are held ready by the same program, which asks the API of the cluster from 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -20,22 +21,31 @@ from .shell import Shell
 ARMS = ("reference, cold", "Moorage, cold", "reference, warm", "Moorage, warm", "reference, warm, our settings")
 FORMS = ("warm", "cold")
 SCRIPT = f'python3 {baseline.HOME}/await_ready.py "$KUBECONFIG"; echo "@$(date +%s.%N) phase ready"; sleep infinity'
+# What root has put on record of the last job on this node.
+RECORDED = "tail --quiet --lines=1 $(ls /var/lib/moorage/records/*.jsonl | tail --lines=1)"
 SETTLED = f"{CARRIED}/kind-memory.yaml"
 
 
 @dataclass(frozen=True)
 class Start:
-    """`ours` is what of it was spent neither in kind nor in waiting for what it has started."""
+    """`ours` is what of it was spent neither in kind nor in waiting for what it has started.
+
+    `prolog` is the Prolog's part, of one, of what it is from its first moment to a cluster that is ready.
+    """
 
     seconds: float
     ours: float = 0.0
+    prolog: float = 0.0
 
 
-def report(shell: Shell, repeat: int, forms: Sequence[str]) -> dict[str, float]:
-    """Print what every start took, and the ratios as the last line; returns these by form."""
+Starts = dict[str, list[Start]]
+
+
+def report(shell: Shell, repeat: int, forms: Sequence[str]) -> Starts:
+    """Print what every start took, and the ratios as the last line; returns the starts by arm."""
     arms = [arm for arm in ARMS if any(form in arm for form in forms)]
     baseline.prepare(shell, warm="cold" not in forms)
-    starts: dict[str, list[Start]] = {arm: [] for arm in arms}
+    starts: Starts = {arm: [] for arm in arms}
     for number in range(repeat):
         for arm in arms:
             with phase(f"round {number + 1} of {repeat}: {arm}"):
@@ -43,10 +53,9 @@ def report(shell: Shell, repeat: int, forms: Sequence[str]) -> dict[str, float]:
             say(f"{arm}: ready after {starts[arm][-1].seconds:.1f} s")
     for arm, measured in starts.items():
         print(row(arm, measured))
-    ratios = {form: ratio(starts, form) for form in forms}
-    said = (f"ratio_{form}={ratios[form]:.2f}" if form in ratios else f"ratio_{form}=-" for form in FORMS)
+    said = (f"ratio_{form}={ratio(starts, form):.2f}" if form in forms else f"ratio_{form}=-" for form in FORMS)
     print(f"bench-start: {' '.join(said)}")
-    return ratios
+    return starts
 
 
 def measure(shell: Shell, arm: str) -> Start:
@@ -81,17 +90,29 @@ def moored_start(shell: Shell) -> Start:
     baseline.wait_no_jobs(shell)
     told = "\n".join(said)
     print("\n".join(moored.table(told)))
-    return Start(ready - submitted, ready - submitted - moored.in_kind(told))
+    return Start(ready - submitted, ready - submitted - moored.in_kind(told), of_prolog(shell))
+
+
+def of_prolog(shell: Shell) -> float:
+    """In the last job that is over, by root's clock: Python's own start is part of it."""
+    found = json.loads(shell.output("sh", "-euc", RECORDED))
+    return float(found["phases"]["prolog"]) / float(found["start_seconds"])
 
 
 def row(arm: str, starts: Sequence[Start]) -> str:
     seconds = sorted(start.seconds for start in starts)
     ours = median(start.ours for start in starts)
-    share = f"; of that before kind begins and after the cluster is ready {ours:.1f} s" if ours else ""
+    prolog = f", the Prolog {median(start.prolog for start in starts):.1%} of a start by root's clock"
+    share = f"; of that before kind begins and after the cluster is ready {ours:.1f} s{prolog}" if ours else ""
     spread = f"{seconds[0]:.1f} to {seconds[-1]:.1f} in {len(seconds)} starts"
     return f"{arm:30}  median {median(seconds):6.1f} s, {spread}{share}"
 
 
-def ratio(starts: dict[str, list[Start]], form: str) -> float:
+def ratio(starts: Starts, form: str) -> float:
     ours, others = (median(start.seconds for start in starts[f"{who}, {form}"]) for who in ("Moorage", "reference"))
     return ours / others
+
+
+def prologs(starts: Starts) -> float:
+    """The Prolog's part of a start, in the middle of all of Moorage's."""
+    return median(start.prolog for arm, measured in starts.items() if arm.startswith("Moorage") for start in measured)

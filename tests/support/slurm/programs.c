@@ -6,7 +6,8 @@
  * prints what the plug-in brought about: "option" the option it offers, "hook" the variables of the hooks, "job" those
  * of the job that tell of the option, "other" the rest, "task" the words that are run, and what each of its functions
  * returned.
- * FAILS names a function of Slurm that fails; STEP is the number of slurmstepd's step.
+ * FAILS names a function of Slurm that fails; STEP is the number of slurmstepd's step. With TIMED only "took" is
+ * printed, in nanoseconds: from before the plug-in is loaded until it is unloaded.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <slurm/spank.h>
 
@@ -27,6 +29,7 @@ extern char **environ;
 static struct spank_option offered;
 static char *value;
 static int found;
+static int timed;
 static char *control[64];
 static const char *task[64];
 
@@ -64,7 +67,8 @@ spank_err_t spank_option_register(spank_t spank, struct spank_option *option)
     if (fails("spank_option_register"))
         return ESPANK_ERROR;
     offered = *option;
-    printf("option --%s=%s\n", option->name, option->arginfo);
+    if (!timed)
+        printf("option --%s=%s\n", option->name, option->arginfo);
     return ESPANK_SUCCESS;
 }
 
@@ -179,37 +183,73 @@ static void call(void *plugin, const char *function, int argc, char **argv)
     spank_f *known = (spank_f *)dlsym(plugin, function);
     if (!known)
         errx(1, "%s", dlerror());
-    printf("%s %d\n", function, known(NULL, argc, argv));
+    int code = known(NULL, argc, argv);
+    if (!timed)
+        printf("%s %d\n", function, code);
 }
 
-int main(int argc, char **argv)
+static int64_t nanoseconds(void)
 {
-    void *plugin = argc > 1 ? dlopen(argv[1], RTLD_LAZY) : NULL;
-    int count = 0;
-    if (!plugin)
-        errx(1, "%s", dlerror());
-    while (2 + count < argc && strcmp(argv[2 + count], "--") != 0)
-        count++;
-    char **words = argv + 2 + count + 1;
-    setvbuf(stdout, NULL, _IOLBF, 0);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Slurm asks each plug-in for all of these. */
+static void look_up(void *plugin)
+{
+    static const char *const names[] = {
+        "plugin_name", "plugin_type", "plugin_version", "spank_options", "slurm_spank_init",
+        "slurm_spank_slurmd_init", "slurm_spank_init_post_opt", "slurm_spank_local_user_init",
+        "slurm_spank_user_init", "slurm_spank_task_init_privileged", "slurm_spank_task_init",
+        "slurm_spank_task_post_fork", "slurm_spank_task_exit", "slurm_spank_job_prolog",
+        "slurm_spank_job_epilog", "slurm_spank_slurmd_exit", "slurm_spank_exit",
+    };
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        dlsym(plugin, names[i]);
+}
+
+/* As the program that this is called as; the words that follow are its own. */
+static void act(void *plugin, int count, char **arguments, char **words)
+{
     if (spank_context() == S_CTX_LOCAL)
         take_up_control();
-    call(plugin, "slurm_spank_init", count, argv + 2);
+    call(plugin, "slurm_spank_init", count, arguments);
     if (spank_context() == S_CTX_SLURMD)
-        return 0;
+        return;
     if (spank_context() == S_CTX_REMOTE)
         read_options_of_the_step();
     else
         read_options(words);
-    call(plugin, "slurm_spank_init_post_opt", count, argv + 2);
+    call(plugin, "slurm_spank_init_post_opt", count, arguments);
     if (spank_context() != S_CTX_REMOTE) {
-        show();
-        return 0;
+        if (!timed)
+            show();
+        return;
     }
     for (int i = 0; words[i]; i++)
         task[i] = words[i];
-    call(plugin, "slurm_spank_task_init", count, argv + 2);
-    for (const char **word = task; *word; word++)
+    call(plugin, "slurm_spank_task_init", count, arguments);
+    for (const char **word = task; *word && !timed; word++)
         printf("task %s\n", *word);
+}
+
+int main(int argc, char **argv)
+{
+    timed = getenv("TIMED") != NULL;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    int64_t begun = nanoseconds();
+    void *plugin = argc > 1 ? dlopen(argv[1], RTLD_LAZY) : NULL;
+    int count = 0;
+    if (!plugin)
+        errx(1, "%s", dlerror());
+    look_up(plugin);
+    while (2 + count < argc && strcmp(argv[2 + count], "--") != 0)
+        count++;
+    act(plugin, count, argv + 2, argv + 2 + count + 1);
+    if (timed) {
+        dlclose(plugin);
+        printf("took %lld\n", (long long)(nanoseconds() - begun));
+    }
     return 0;
 }

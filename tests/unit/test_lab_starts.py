@@ -1,0 +1,26 @@
+"""What the lab makes of the starts that it has measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from virtual.bench_start import Start, Starts, prologs, ratio, row
+
+STARTS: Starts = {
+    "reference, warm": [Start(100.0), Start(140.0)],
+    "Moorage, warm": [Start(60.0, 9.0, 0.03), Start(90.0, 11.0, 0.05)],
+    "Moorage, cold": [Start(80.0, 10.0, 0.04)],
+}
+
+
+def test_the_middle_ones_are_compared() -> None:
+    assert ratio(STARTS, "warm") == 75 / 120
+
+
+def test_the_prologs_part_is_of_our_own_starts_alone() -> None:
+    assert prologs(STARTS) == pytest.approx(0.04)
+
+
+def test_a_row_tells_of_it_where_there_is_one() -> None:
+    assert row("Moorage, warm", STARTS["Moorage, warm"]).endswith("10.0 s, the Prolog 4.0% of a start by root's clock")
+    assert row("reference, warm", STARTS["reference, warm"]).endswith("100.0 to 140.0 in 2 starts")
