@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from moorage import (
+    bridge,
     command,
     container,
     evidence,
     failure,
     kind,
     kubeconfig,
-    network,
     nodeimage,
     phases,
     readiness,
@@ -153,8 +153,8 @@ class Start:
         # kind has no words for a node's addresses: they are put in where it calls Podman.
         place = self.mooring.places.user / "kind"
         place.mkdir(mode=0o700, exist_ok=True)
-        container.write_wrapper(place / "podman", self.mooring.podman, network.membership(segment, self.mooring.place))
-        return around | {"KIND_EXPERIMENTAL_PODMAN_NETWORK": network.NAME, "PATH": f"{place}:{around['PATH']}"}
+        container.write_wrapper(place / "podman", self.mooring.podman, bridge.membership(segment, self.mooring.place))
+        return around | {"KIND_EXPERIMENTAL_PODMAN_NETWORK": bridge.NAME, "PATH": f"{place}:{around['PATH']}"}
 
     def _program(self) -> Path:
         """The site's kind; a user's own is nothing that anybody has tried."""
@@ -193,7 +193,7 @@ class Start:
             self._invited = True
             process = self.node.first_process(self.course.deadline.left)
             access = Access.of(Path(ADMIN.format(process)))
-            address = network.address(segment, self.mooring.place)
+            address = bridge.address(segment, self.mooring.place)
             self.others.invite(Invitation.of(address, access, self.plan.token))
 
     def _said(self) -> str:

@@ -21,8 +21,8 @@ from pathlib import Path
 from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Any, Final
 
+from moorage.bridge import BRIDGE
 from moorage.net.names import ENDS
-from moorage.network import BRIDGE
 from moorage.watch import Watch
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from moorage import kind, network
+from moorage import bridge, kind
 from moorage.kind import FILES, PATCHES, Plan
 from moorage.mooring import Segment
 
@@ -39,9 +39,9 @@ def container(
         *("--label", "io.x-k8s.kind.role=worker", "--label", f"io.x-k8s.kind.cluster={kind.name(plan.job)}"),
         *("--privileged", "--tmpfs", "/tmp", "--tmpfs", "/run", "--volume", f"{volume}:/var:suid,exec,dev"),  # noqa: S108
         *("--volume", "/lib/modules:/lib/modules:ro", "-e", "KIND_EXPERIMENTAL_CONTAINERD_SNAPSHOTTER"),
-        *("--detach", "--tty", "--net", network.NAME, *network.membership(segment, place)),
+        *("--detach", "--tty", "--net", bridge.NAME, *bridge.membership(segment, place)),
         # No name server knows it here, and kube-proxy and pod networks are told of the API by it.
-        f"--add-host={first}:{network.address(segment, 0)}",
+        f"--add-host={first}:{bridge.address(segment, 0)}",
         *("-e", "container=podman", "--cgroupns=private", "--device", "/dev/fuse", *mapper),
         *(word for name, value in proxies(environ, segment, first).items() for word in ("-e", f"{name}={value}")),
         *(f"--volume={_volume(mount)}" for mount in kind.mounts(plan)),
@@ -76,7 +76,7 @@ def files(plan: Plan) -> dict[str, dict[str, Any]]:
 def configuration(plan: Plan, segment: Segment, place: int) -> dict[str, Any]:
     provider = f"kind://podman/{kind.name(plan.job)}/{kind.node(plan.job, place)}"
     labels = ",".join(f"{name}={value}" for name, value in plan.labels.items())
-    arguments = {"node-ip": network.address(segment, place), "provider-id": provider, "node-labels": labels}
+    arguments = {"node-ip": bridge.address(segment, place), "provider-id": provider, "node-labels": labels}
     return {
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "JoinConfiguration",

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from moorage import bundle, limits, network, rootless, tree
+from moorage import bridge, bundle, limits, rootless, tree
 from moorage.channel import Ear, Message, Mouth, writer
 from moorage.deadline import Deadline
 from moorage.errand import Errand
@@ -81,7 +81,7 @@ class Keeper:
         limits.raised()
         self._tell_phase("preparing Podman")
         rootless.prepare(self.mooring, self.log)
-        if network.wants_holder(self.mooring):
+        if bridge.wants_holder(self.mooring):
             self._make_network()
         if self.mooring.spec.cluster == "kind":
             self._boot_cluster(self.tree)
@@ -97,7 +97,7 @@ class Keeper:
         self.hold = hold = Hold.start(self.mooring, self._hand_up)
         self.watch.on(hold.fileno(), lambda: self._hear_holder(hold))
         if self.mooring.fabric:
-            rootless.podman(self.mooring, self.log, network.creation(self.mooring.fabric, self.mooring.place))
+            rootless.podman(self.mooring, self.log, bridge.creation(self.mooring.fabric, self.mooring.place))
 
     def _boot_cluster(self, tree: Path) -> None:
         """Only what others have to say of nodes and networks is listened to meanwhile.
@@ -142,7 +142,7 @@ class Keeper:
 
     @property
     def _unplugged(self) -> set[str]:
-        return set(network.plugs(self.mooring)) - self.plugged
+        return set(bridge.plugs(self.mooring)) - self.plugged
 
     def _check_network(self) -> None:
         if self.hold and self.hold.gone and self._unplugged:
@@ -217,7 +217,7 @@ class Keeper:
 
     def _hand_up(self, namespace: int) -> None:
         """The agent has the warden plug what there is: only he is listened to."""
-        for what in network.plugs(self.mooring):
+        for what in bridge.plugs(self.mooring):
             Mouth(lambda line: socket.send_fds(self.link, [line], [namespace])).say({"event": "plug", "what": what})
 
     def _open_door(self) -> None:

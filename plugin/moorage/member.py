@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from moorage import cluster, container, evidence, failure, joining, kind, kubeconfig, mounts, nodeimage, phases
+from moorage.bridge import address
 from moorage.bundle import without_secrets
 from moorage.cluster import LONGEST_CAUSE
 from moorage.command import CommandFailed, CommandTimeout, run
@@ -17,7 +18,6 @@ from moorage.hold import Hold
 from moorage.invitation import PORT, Invitation
 from moorage.kind import Plan
 from moorage.mooring import Mooring, Segment
-from moorage.network import address
 from moorage.phases import Course, Phase
 
 LOG: Final = "kubeadm.log"

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from moorage import holder
+from moorage.bridge import BRIDGE
 from moorage.net.links import Links
-from moorage.network import BRIDGE
 from support.hosts import Host, bare_host
 from support.namespaces import inside
 

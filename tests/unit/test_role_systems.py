@@ -139,21 +139,26 @@ def test_the_command_names_the_release_that_it_is_of(tmp_path: Path) -> None:
     assert lines[0] == f"#!{tmp_path}/versions/1/bin/python3 -I"
 
 
+CONTAINERS = "/var/lib/containers"
+CACHE = (f"{CONTAINERS}/cache", f"{CONTAINERS}/cache/blob-info-cache-v1.sqlite")
+BOOTED = (f"{CONTAINERS}/storage", f"{CONTAINERS}/storage/tmp")
+
+
 @pytest.mark.parametrize(
-    ("paths", "removed"),
+    ("there", "removed"),
     [
-        ([], False),
-        (["cache", "cache/blob-info-cache-v1.sqlite"], True),
-        (["cache", "cache/blob-info-cache-v1.sqlite", "storage"], False),
-        (["cache", "cache/short-name-aliases.conf"], False),
-        (["sigstore"], False),
+        ((), []),
+        (CACHE, [CONTAINERS]),
+        ((*CACHE, *BOOTED), [f"{CONTAINERS}/cache"]),
+        ((*CACHE, *BOOTED, f"{CONTAINERS}/storage/overlay"), []),
+        ((*CACHE, f"{CONTAINERS}/sigstore"), []),
+        ((f"{CONTAINERS}/cache", f"{CONTAINERS}/cache/mine"), []),
     ],
 )
-def test_the_cache_of_roots_podman_goes_only_where_it_can_be_ours(paths: list[str], removed: bool) -> None:
+def test_a_cache_that_podman_has_only_for_us_goes_with_us(there: tuple[str, ...], removed: list[str]) -> None:
     (task,) = (task for task in read("tasks/remove.yml") if task["name"] == "Remove all that was installed")
-    found = {"matched": len(paths), "files": [{"path": f"/var/lib/containers/{path}"} for path in paths]}
-    host = Host("debian-13", moorage_podman=found, **{"moorage_of_the_cache": task["vars"]["moorage_of_the_cache"]})
-    assert host.says(task["vars"]["moorage_podman_cache"]) == ["/var/lib/containers"] * removed
+    found = {"files": [{"path": path} for path in there], "matched": len(there)}
+    assert Host("debian-13", **task["vars"], moorage_podman=found)["moorage_podman_cache"] == removed
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ class Reader:
             "ansible_user": "root",
             "ansible_become": "false",
             "ansible_ssh_common_args": f"'-F {ssh}'",
+            "ansible_ssh_pipelining": "true",
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         words = [self.node.name, *(f"{name}={value}" for name, value in variables.items())]

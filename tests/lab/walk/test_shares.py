@@ -113,15 +113,16 @@ fact device podman run --rm --network none localhost/lab/shell:1 \
 """
 
 
-@pytest.mark.parametrize(("options", "code", "said"), [((GRES,), 0, OPENED), ((), 1, REFUSED)], ids=["with", "without"])
+@pytest.mark.parametrize(("options", "said"), [((GRES,), OPENED), ((), REFUSED)], ids=["with", "without"])
 def test_who_has_the_resource_opens_the_device_that_its_site_has_described(
-    lab: Cluster, options: tuple[str, ...], code: int, said: str
+    lab: Cluster, options: tuple[str, ...], said: str
 ) -> None:
     shell = lab.first.shell
     with described(shell):
         job = run(shell, DESCRIBED, MOORED, "--nodelist=n1", "--cpus-per-task=1", "--mem=512M", *options)
     device = facts(job.output)["device"]
-    assert (device.code, device.lines[0]) == (code, "LAB=yes"), device
+    assert "LAB=yes" in device.lines, device
+    assert (device.code == 0) == (said == OPENED), device
     assert said in device.text
 
 

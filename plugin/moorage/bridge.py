@@ -1,4 +1,4 @@
-"""The network that the containers of all nodes of a job share, as the Podman of each node has it."""
+"""The bridge network that the containers of all nodes of a job share, as the Podman of each node has it."""
 
 from __future__ import annotations
 

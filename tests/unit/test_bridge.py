@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moorage import network
+from moorage import bridge
 from moorage.mooring import Mooring, Segment, WayOut
 from moorage.podman import Places
 
@@ -37,20 +37,20 @@ GATEWAY = WayOut("100.96.0.2/30", "100.96.0.1", 1500)
 )
 def test_each_node_has_a_part_of_its_own(subnet: str, place: int, own: str, gateway: str, node: str) -> None:
     segment = replace(SEGMENT, subnet=subnet)
-    words = network.creation(segment, place)
+    words = bridge.creation(segment, place)
     assert {f"--subnet={subnet}", f"--ip-range={own}", f"--gateway={gateway}"} < set(words)
-    assert network.address(segment, place) == node
+    assert bridge.address(segment, place) == node
     assert IPv4Address(node) in IPv4Network(own)
 
 
 def test_frames_of_the_fabric_fit_and_the_bridge_is_known() -> None:
-    words = network.creation(SEGMENT, 1)
+    words = bridge.creation(SEGMENT, 1)
     assert {"--opt=mtu=1450", "--interface-name=moor0"} < set(words)
     assert words[-1] == "moorage"
 
 
 def test_the_node_has_the_addresses_that_the_fabric_knows() -> None:
-    assert network.membership(SEGMENT, 1) == ("--ip=10.89.1.2", "--mac-address=0a:00:00:11:00:02")
+    assert bridge.membership(SEGMENT, 1) == ("--ip=10.89.1.2", "--mac-address=0a:00:00:11:00:02")
 
 
 @pytest.mark.parametrize(
@@ -65,5 +65,5 @@ def test_the_node_has_the_addresses_that_the_fabric_knows() -> None:
 )
 def test_what_is_wanted(changes: dict[str, Any], plugs: list[str], holder: bool) -> None:
     mooring = replace(MOORING, **changes)
-    assert network.plugs(mooring) == plugs
-    assert network.wants_holder(mooring) is holder
+    assert bridge.plugs(mooring) == plugs
+    assert bridge.wants_holder(mooring) is holder
