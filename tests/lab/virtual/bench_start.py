@@ -21,7 +21,7 @@ ARMS = ("reference, cold", "Moorage, cold", "reference, warm", "Moorage, warm", 
 FORMS = ("warm", "cold")
 # What the cluster itself tells of its start is asked for once that is over.
 SCRIPT = f"""
-python3 {baseline.HOME}/await_ready.py "$KUBECONFIG"
+python3 -I -S {baseline.HOME}/await_ready.py "$KUBECONFIG"
 echo "@$(date +%s.%N) phase ready"
 kubectl get nodes,pods --all-namespaces --output json | python3 {baseline.HOME}/milestones.py
 echo "@$(date +%s.%N) phase told"
