@@ -22,13 +22,18 @@ from virtual.gate import let_through
 from virtual.idle import ENDS, busy
 from virtual.jobs import submit
 from virtual.leftovers import report, settled
+from virtual.rest import asked_for, at_rest
 from virtual.share import MIB, count, share
 from virtual.strangers import places, successes
 from virtual.workload import STRANGER, Running, running
 
 COMPONENTS = {"containerd", "coredns", "etcd", "kube-apiserver", "kube-controller", "kube-proxy", "kube-scheduler"}
 # What the job's containers, and of that the pods, are not given of its memory, in MiB.
-RESERVES = 128 + 512
+RESERVE = 512
+RESERVES = 128 + RESERVE
+# Of what the smallest job has for pods, so much is to be left for its user's.
+LEAST, LEFT = 3072, 1024
+LEAST_CPUS, LEFT_CPUS = 1.9, 1.0
 TOKEN = re.compile(r"\b[a-z0-9]{6}\.[a-z0-9]{16}\b")
 CHANGES = {"write", "create", "give_away", "connect"}
 HEALTH = "/livez"
@@ -113,6 +118,17 @@ def test_a_pod_opens_the_device_that_its_job_was_given(cluster: Running) -> None
     assert OPENED in cluster["device"]
     (node,) = cluster.objects("Node").values()
     assert node["metadata"]["labels"][LABEL] == "1"
+
+
+def test_what_a_cluster_takes_at_rest_is_what_is_kept_for_it(lab: Cluster, cluster: Running, figures: Figures) -> None:
+    rest, suite = at_rest(cluster["rest"]), lab.request.suite
+    own = asked_for(cluster.objects("Pod", "own").values())
+    for what, measured, unit, bound in (
+        ("memory of kubelet, containerd and systemd", rest.others / MIB, "MiB", RESERVE),
+        ("memory of the cluster's own pods", rest.pods / MIB, "MiB", LEAST - RESERVES - LEFT),
+        ("CPU that these ask for", own / 1000, "CPUs", LEAST_CPUS - LEFT_CPUS),
+    ):
+        figures.add(f"{what}, at rest ({suite})", measured, unit, at_most=bound)
 
 
 def test_every_process_is_below_the_jobs_cgroup(cluster: Running, figures: Figures) -> None:

@@ -2,7 +2,8 @@
 
 await_ready.py KUBECONFIG [SECONDS]
 
-One process that asks the API itself: a kubectl for each look would cost more than what it waits for.
+One process that asks the API itself: a kubectl for each look would cost more than what it waits for. It loads little,
+for in a job of Moorage's, whose cluster is ready by then, its own start is counted as well.
 """
 
 from __future__ import annotations
@@ -10,15 +11,12 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import os
+import re
 import ssl
 import sys
-import tempfile
 import time
-import urllib.parse
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 INTERVAL = 0.5
 
@@ -26,10 +24,13 @@ INTERVAL = 0.5
 def main(kubeconfig: str, limit: str = "1800") -> None:
     deadline = time.monotonic() + float(limit)
     api = Api(kubeconfig)
-    while missing := unready(api):
-        if time.monotonic() > deadline:
-            sys.exit(f"not ready after {limit} s: {missing}")
-        time.sleep(INTERVAL)
+    try:
+        while missing := unready(api):
+            if time.monotonic() > deadline:
+                sys.exit(f"not ready after {limit} s: {missing}")
+            time.sleep(INTERVAL)
+    finally:
+        api.connection.close()
 
 
 def unready(api: Api) -> str:
@@ -58,31 +59,36 @@ class Api:
     """The cluster's API with the client certificate of a kubeconfig; the server's certificate is checked."""
 
     def __init__(self, kubeconfig: str) -> None:
-        config = yaml.safe_load(Path(kubeconfig).read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        self.address = urllib.parse.urlparse(cluster["server"]).netloc
-        self.tls = ssl.create_default_context(cadata=decoded(cluster["certificate-authority-data"]))
-        with tempfile.NamedTemporaryFile("w") as pair:
-            pair.write(decoded(user["client-certificate-data"]) + decoded(user["client-key-data"]))
-            pair.flush()
-            self.tls.load_cert_chain(pair.name)
+        # pathlib is not loaded for that.
+        with open(kubeconfig) as file:  # noqa: PTH123
+            # As kind writes it.
+            said = dict(re.findall(r"^ +([a-z-]+): (\S+)$", file.read(), re.MULTILINE))
+        tls = ssl.create_default_context(cadata=decoded(said["certificate-authority-data"]))
+        pair = os.memfd_create("pair")
+        os.write(pair, (decoded(said["client-certificate-data"]) + decoded(said["client-key-data"])).encode())
+        tls.load_cert_chain(f"/proc/self/fd/{pair}")
+        os.close(pair)
+        address = said["server"].removeprefix("https://")
+        self.connection = http.client.HTTPSConnection(address, context=tls, timeout=30)
 
     def get(self, path: str) -> dict[str, Any]:
-        connection = http.client.HTTPSConnection(self.address, context=self.tls, timeout=30)
         try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
+            self.connection.request("GET", path)
+            answer = self.connection.getresponse()
             body = answer.read()
-            if answer.status != 200:
-                raise http.client.HTTPException(f"{path}: {answer.status}")
-            parsed: dict[str, Any] = json.loads(body)
-            return parsed
-        finally:
-            connection.close()
+        except BaseException:
+            # It is made anew with the next question.
+            self.connection.close()
+            raise
+        if answer.status != 200:
+            raise http.client.HTTPException(f"{path}: {answer.status}")
+        parsed: dict[str, Any] = json.loads(body)
+        return parsed
 
 
 def decoded(text: str) -> str:
     return base64.b64decode(text).decode()
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

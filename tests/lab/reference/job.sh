@@ -29,6 +29,6 @@ kind create cluster --image "$image" --config "$config" --wait 0 2>&1 | while re
 done
 stamp "phase waiting until ready"
 # Slurm runs a copy of this script, in a directory of its own.
-python3 "$HOME/reference/await_ready.py" "$KUBECONFIG"
+python3 -I -S "$HOME/reference/await_ready.py" "$KUBECONFIG"
 stamp "phase ready"
 sleep infinity

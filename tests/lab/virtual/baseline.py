@@ -56,7 +56,7 @@ def report(shell: Shell, forms: Sequence[str] | None) -> None:
 def prepare(shell: Shell, *, warm: bool) -> None:
     """What a site does once for this way of working; that Podman stores off the network home, it has done already."""
     with phase(f"preparing the user {USER} as the reference asks: lingering"):
-        for name in ("job.sh", "await_ready.py", "check.sh"):
+        for name in ("job.sh", "await_ready.py", "check.sh", "milestones.py"):
             shell.put(REFERENCE / name, f"{HOME}/{name}", mode="755", owner=USER)
         shell.run(["loginctl", "enable-linger", USER])
         shell.run(["systemctl", "start", f"user@{owner(shell, USER).uid}.service"])

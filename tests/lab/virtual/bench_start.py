@@ -20,7 +20,14 @@ from .shell import Shell
 # What is measured in each round, in this order: the cold reference leaves the image behind that the warm one needs.
 ARMS = ("reference, cold", "Moorage, cold", "reference, warm", "Moorage, warm", "reference, warm, our settings")
 FORMS = ("warm", "cold")
-SCRIPT = f'python3 {baseline.HOME}/await_ready.py "$KUBECONFIG"; echo "@$(date +%s.%N) phase ready"; sleep infinity'
+# What the cluster itself tells of its start is asked for once that is over.
+SCRIPT = f"""
+python3 -I -S {baseline.HOME}/await_ready.py "$KUBECONFIG"
+echo "@$(date +%s.%N) phase ready"
+kubectl get nodes,pods --all-namespaces --output json | python3 {baseline.HOME}/milestones.py
+echo "@$(date +%s.%N) phase told"
+sleep infinity
+"""
 # What root has put on record of the last job on this node.
 RECORDED = "tail --quiet --lines=1 $(ls /var/lib/moorage/records/*.jsonl | tail --lines=1)"
 SETTLED = f"{CARRIED}/kind-memory.yaml"
@@ -81,15 +88,19 @@ def moored_start(shell: Shell) -> Start:
     with shell.lines(argv, user=baseline.USER, limit=baseline.LIMIT) as output:
         for line in output:
             said.append(line)
-            if line.startswith("@") and line.endswith(" phase ready"):
-                ready = float(line[1:].split()[0])
+            if line.startswith("@") and line.endswith(" phase told"):
                 break
         else:
             raise MoorageError("the job ended before its cluster was ready: " + "\n".join(said))
     shell.run(["scancel", "--user", baseline.USER])
     baseline.wait_no_jobs(shell)
+    stamped = list(baseline.stamps(line for line in said if line.startswith("@")))
+    ready = next(moment for moment, kind, text in stamped if (kind, text) == ("phase", "ready"))
     told = "\n".join(said)
     print("\n".join(moored.table(told)))
+    for moment, kind, text in stamped:
+        if kind == "milestone":
+            print(f"  {moment - submitted:7.1f}  {text}")
     return Start(ready - submitted, ready - submitted - moored.in_kind(told), of_prolog(shell))
 
 

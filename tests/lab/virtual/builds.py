@@ -20,6 +20,7 @@ from .guest import guest
 from .payload import payload
 from .progress import phase, say
 from .record import Request
+from .registry_tree import registry_tree
 from .tools import tools
 
 DISK_FOR_A_BUILD = 20 << 30
@@ -32,7 +33,10 @@ def build(suite: str, *, refresh: bool = False) -> None:
         tools()
         with ThreadPoolExecutor(2) as pool:
             carried = pool.submit(payload)
+            # For native tests, which have no network.
+            kept = pool.submit(registry_tree)
             built = guest(suite, lambda: carried.result().archive, refresh=refresh)
+            kept.result()
     found = ", ".join(f"{name} {version}" for name, version in built.versions.items())
     note(f"Debian {suite} as of {built.built}: {found}")
 

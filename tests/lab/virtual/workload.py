@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from .lingering import lingering
 from .machine import Machine
 from .moored import START_LIMIT, moored
 from .payload import CARRIED
+from .rest import LOOK
 from .share import job_of
 from .shell import Shell
 
@@ -31,6 +33,8 @@ SCRIPT = rf"""
 {SHELL}
 fact first kubectl get nodes --no-headers
 node=$K8S_CLUSTER_NAME-control-plane
+fact rest podman exec "$node" sh -euc {shlex.quote(LOOK)}
+fact own kubectl get --namespace kube-system --output json pods
 fact task cat /proc/self/cgroup
 fact environment sh -c 'env | grep -E "^(K8S_|KUBECONFIG=)"'
 fact place moorage kubeconfig
