@@ -50,6 +50,7 @@ EXCLUDED = (
         "file", "/run/crun", "crun makes it when root asks for its version, which the first Prolog of a boot does"
     ),
     Exclusion("file", "/var/lib/moorage/scratch/.moorage-trash", "the trash itself, whose content is looked at"),
+    Exclusion("file", "/var/lib/moorage/trash", "where there have been such, for a configuration that has moved on"),
     Exclusion(
         "file", r"/var/lib/moorage/records(/[0-9-]+\.jsonl)?", "the records of ended jobs, which are there to stay"
     ),
