@@ -6,9 +6,11 @@ One after the other: the last test ends the job.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from moorage.net.router import JOBS_PORTS
 from support.figures import Figures
 from virtual.census import places
 from virtual.cluster import Cluster
@@ -16,6 +18,8 @@ from virtual.gate import let_through
 from virtual.leftovers import report, settled
 from virtual.listening import answering
 from virtual.moored import ready
+from virtual.router import a_router
+from virtual.segment import LAST_WORD, Shot, ears, shoot
 from virtual.share import MIB, count, share
 from virtual.spread import MEMORY, PODS, STRANGER, Spread, between_guests, speed, spread, stamps
 
@@ -25,12 +29,16 @@ SSH = 22
 FABRIC = 339
 # What the job's containers, and of that the pods, are not given of its memory, in MiB.
 RESERVES = 128 + 512
+OUTSIDE = 5001
 
 
 @pytest.fixture(scope="module")
 def cluster(lab: Cluster) -> Iterator[Spread]:
-    with spread(lab) as found:
-        yield found
+    """By the uplink `kernel`, which comes first where the site allows it; three nodes have one of Podman's own."""
+    with ExitStack() as stack:
+        for machine in lab.machines:
+            stack.enter_context(a_router(machine.shell))
+        yield stack.enter_context(spread(lab))
 
 
 def test_the_first_line_of_the_script_sees_every_node_ready(cluster: Spread, figures: Figures) -> None:
@@ -91,6 +99,18 @@ def test_kubectl_works_on_another_node(cluster: Spread) -> None:
     assert server.startswith("https://127.0.0.1:")
     assert (verified, insecure) == ("1", "0")
     assert sorted(names) == [f"node/{node.machine.name}" for node in cluster.nodes]
+
+
+def test_each_node_is_the_router_of_its_own_containers(cluster: Spread) -> None:
+    for node, other in zip(cluster.nodes, reversed(cluster.nodes), strict=True):
+        shell, address = node.machine.shell, f"10.77.0.{other.machine.number}"
+        kubelet = next(seen.pid for seen in node.during if seen.name == "kubelet")
+        with ears(other.machine.shell, port=OUTSIDE) as outside:
+            assert shoot(shell, [Shot(address, OUTSIDE, b"out", kind="tcp")], network_of=kubelet) == [None]
+            assert shoot(shell, [Shot(address, OUTSIDE, LAST_WORD.encode())]) == [None]
+            (heard,) = outside.heard()
+        low, high = JOBS_PORTS
+        assert (heard.host, low <= heard.port <= high) == (f"10.77.0.{node.machine.number}", True), heard
 
 
 def test_every_process_on_every_node_is_below_the_jobs_cgroup(cluster: Spread, figures: Figures) -> None:
