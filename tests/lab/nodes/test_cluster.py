@@ -21,7 +21,7 @@ from virtual.moored import ready
 from virtual.router import a_router
 from virtual.segment import LAST_WORD, Shot, ears, shoot
 from virtual.share import MIB, count, share
-from virtual.spread import MEMORY, PODS, STRANGER, Spread, between_guests, speed, spread, stamps
+from virtual.spread import MEMORY, PODS, STRANGER, USER, Spread, between_guests, speed, spread, stamps
 
 pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 
@@ -30,6 +30,8 @@ FABRIC = 339
 # What the job's containers, and of that the pods, are not given of its memory, in MiB.
 RESERVES = 128 + 512
 OUTSIDE = 5001
+# What curl ends with where there is no TLS, or no more of a connection.
+HUNG_UP = (35, 56)
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +101,16 @@ def test_kubectl_works_on_another_node(cluster: Spread) -> None:
     assert server.startswith("https://127.0.0.1:")
     assert (verified, insecure) == ("1", "0")
     assert sorted(names) == [f"node/{node.machine.name}" for node in cluster.nodes]
+
+
+def test_the_way_in_on_another_node_is_the_users_alone(cluster: Spread) -> None:
+    """Who has no certificate is at least told so by the API; a stranger is hung up on before that."""
+    (server,) = (line for line in cluster["elsewhere"].splitlines() if line.startswith("https://"))
+    shell = cluster.nodes[-1].machine.shell
+    ask = ["curl", "--silent", "--insecure", "--max-time", "60", "--output", "/dev/null", server]
+    for user in (USER, "root"):
+        shell.run(ask, user=user)
+    shell.run(ask, user=STRANGER, ok=HUNG_UP)
 
 
 def test_each_node_is_the_router_of_its_own_containers(cluster: Spread) -> None:
