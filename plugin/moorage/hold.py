@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, Self
 
+from moorage import visitor
 from moorage.errors import MoorageError
 from moorage.mooring import Mooring
 from moorage.podman import inside
@@ -67,10 +68,10 @@ class Hold:
 
     def forward(self, address: str, port: int, process: int) -> int:
         """The port of this node's loopback by which that address is reached, as from the network of that process."""
-        with socket.create_server((LOOPBACK, 0), backlog=BACKLOG) as door:
+        with socket.create_server((LOOPBACK, 0), backlog=BACKLOG) as door, visitor.kernel() as kernel:
             namespace = os.open(Path(f"/proc/{process}/ns/net"), os.O_RDONLY | os.O_CLOEXEC)
             try:
-                self._say({"forward": [address, port]}, door.fileno(), namespace)
+                self._say({"forward": [address, port]}, door.fileno(), kernel.fileno(), namespace)
             finally:
                 os.close(namespace)
             return int(door.getsockname()[1])

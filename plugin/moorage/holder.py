@@ -21,6 +21,7 @@ from pathlib import Path
 from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Any, Final
 
+from moorage import visitor
 from moorage.bridge import BRIDGE
 from moorage.net.names import ENDS
 from moorage.watch import Watch
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from moorage.net.links import Links
 
 LONGEST: Final = 4096
-DESCRIPTORS: Final = 2
-# Every user of the node can connect, and each connection takes two of the job's tasks.
+DESCRIPTORS: Final = 3
+# Each connection takes two of the job's tasks.
 MOST_CONNECTIONS: Final = 256
 CONNECTING: Final = 10.0
 # As long as this where there is no room for anybody.
@@ -159,8 +160,8 @@ class Holder:
                 self.gateway = gateway
                 self.connect()
             case {"forward": [str(address), int(port)]}:
-                door, namespace = descriptors
-                Thread(target=forward, args=(door, namespace, (address, port)), daemon=True).start()
+                door, kernel, namespace = descriptors
+                Thread(target=forward, args=(door, kernel, namespace, (address, port)), daemon=True).start()
 
 
 @contextmanager
@@ -174,10 +175,13 @@ def ignoring(code: int) -> Iterator[None]:
             raise
 
 
-def forward(door: int, namespace: int, target: tuple[str, int]) -> None:
-    """Connect each who comes to the door with the target, from within another network namespace."""
+def forward(door: int, kernel: int, namespace: int, target: tuple[str, int]) -> None:
+    """Connect each of the user's who comes to the door with the target, from within another network namespace.
+
+    Every user of the node can come, and be it to take all places: the kernel of where the door is says whose he is.
+    """
     enter(namespace)
-    listener = socket.socket(fileno=door)
+    listener, asked = socket.socket(fileno=door), socket.socket(fileno=kernel)
     listener.setblocking(True)
     room = BoundedSemaphore(MOST_CONNECTIONS)
     while True:
@@ -187,7 +191,7 @@ def forward(door: int, namespace: int, target: tuple[str, int]) -> None:
             # The job has no descriptor to spare at this moment.
             time.sleep(RESTING)
             continue
-        if not room.acquire(blocking=False):
+        if not welcome(asked, connection) or not room.acquire(blocking=False):
             connection.close()
             continue
         try:
@@ -197,6 +201,14 @@ def forward(door: int, namespace: int, target: tuple[str, int]) -> None:
             # Nor a task.
             connection.close()
             room.release()
+
+
+def welcome(asked: socket.socket, connection: socket.socket) -> bool:
+    try:
+        return visitor.is_welcome(asked, connection)
+    except OSError:
+        # He has gone meanwhile.
+        return False
 
 
 def enter(namespace: int) -> None:

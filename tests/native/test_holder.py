@@ -16,13 +16,15 @@ from typing import Any
 
 import pytest
 
-from moorage import holder
+from moorage import holder, visitor
 from moorage.bridge import BRIDGE
 from moorage.net.links import Links
 from support.hosts import Host, bare_host
 from support.namespaces import inside
+from support.peers import Peer
 
 LIMIT = 10.0
+STRANGER = 54321
 PACKAGE = Path(holder.__file__).parents[1]
 PROGRAM = f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); from moorage.holder import main; main()"
 GATEWAY = {"address": "100.96.0.2/30", "router": "100.96.0.1", "mtu": 1500}
@@ -166,8 +168,9 @@ class TestForward:
 
     @pytest.fixture
     def port(self, holding: Holding, container: Host, server: socket.socket) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as door:
-            holding.say({"forward": list(server.getsockname())}, door.fileno(), container.namespace)
+        with socket.create_server(("127.0.0.1", 0)) as door, visitor.kernel() as kernel:
+            descriptors = door.fileno(), kernel.fileno(), container.namespace
+            holding.say({"forward": list(server.getsockname())}, *descriptors)
             return int(door.getsockname()[1])
 
     def test_both_ways_to_the_end(self, port: int, server: socket.socket) -> None:
@@ -189,8 +192,20 @@ class TestForward:
         for client in clients:
             client.close()
 
+    def test_strangers_are_hung_up_on_at_once_and_take_nobodys_place(self, port: int, server: socket.socket) -> None:
+        """They may be as many as they like."""
+        with Peer(STRANGER) as stranger:
+            answers = stranger.do(answers_to_strangers, port, holder.MOST_CONNECTIONS + 1)
+            with socket.create_connection(("127.0.0.1", port), LIMIT) as client, server.accept()[0] as inner:
+                inner.sendall(b"hello")
+                assert client.recv(5) == b"hello"
+        assert answers == {b""}
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
     def test_one_too_many_is_turned_away(self, port: int, server: socket.socket) -> None:
-        """Every user of the node may come, and what he takes is the job's."""
+        """What each takes is the job's."""
         server.listen(2 * holder.MOST_CONNECTIONS)
         clients = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(holder.MOST_CONNECTIONS)]
         inners = [server.accept()[0] for _ in clients]
@@ -236,6 +251,12 @@ class TestForward:
     def test_nothing_else_listens(self, port: int) -> None:
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.2", port), LIMIT)
+
+
+def answers_to_strangers(port: int, count: int) -> set[bytes]:
+    """To one after the other, each of whom stays."""
+    strangers = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(count)]
+    return {everything(one) for one in strangers}
 
 
 def everything(connection: socket.socket) -> bytes:

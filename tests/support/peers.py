@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# What a socket asks for on first use lies where not every user may read.
+import encodings.idna  # noqa: F401
 import os
 import pickle
 import select

@@ -161,12 +161,12 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rul
     return [
         [*from_job, nft.meta("NFPROTO"), nft.compare(nft.UNEQUAL, IPV4_ONLY), drop],
         [*from_job, *nft.source(nft.UNEQUAL, gateway.inner.ip), drop],
-        # Its first packet has passed all that follows, and was answered.
+        [*from_job, *nft.protocol(UDP), *nft.target_port(gateway.fabric_port), drop],
+        *([*from_job, *nft.target_in(network), drop] for network in gateway.refused),
+        # Most packets are of a connection that was answered. The rest is to be asked of others.
         [*from_job, *nft.connection(nft.ESTABLISHED), nft.verdict(nft.ACCEPT)],
         # What is of no connection is not translated either: errors that nobody has caused, pieces of connections.
         [*from_job, *nft.no_connection(TRACKED), drop],
-        [*from_job, *nft.protocol(UDP), *nft.target_port(gateway.fabric_port), drop],
-        *([*from_job, *nft.target_in(network), drop] for network in gateway.refused),
         [*from_job, *new, nft.more_connections_than(gateway.connections), drop],
         # The kernel does not count those that have ended, which stay in its table all the same (seen on 6.18).
         [*from_job, *nft.protocol(TCP), *new, nft.faster_than(gateway.connections, REMEMBERED), drop],

@@ -1,4 +1,4 @@
-"""What tests of jobs over several nodes share: two guests of Debian 13."""
+"""What tests of jobs over several nodes share: two guests."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ AS_IT_IS = "node_fault: fail"
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if os.environ.get("MOORAGE_FULL") or config.getoption("--lab"):
         return
-    left_out = [item for item in items if item.path.parent == HERE and item.path.stem in LONG]
+    left_out = [item for item in items if item.path.parent == HERE and takes_long(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def takes_long(item: pytest.Item) -> bool:
+    return item.path.stem in LONG or "[unstable" in item.name
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,11 @@ One after the other: the last test ends the job.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
+from moorage.net.router import JOBS_PORTS
 from support.figures import Figures
 from virtual.census import places
 from virtual.cluster import Cluster
@@ -17,8 +19,10 @@ from virtual.gate import let_through
 from virtual.leftovers import report, settled
 from virtual.listening import answering
 from virtual.moored import ready
+from virtual.router import a_router
+from virtual.segment import LAST_WORD, Shot, ears, shoot
 from virtual.share import MIB, count, share
-from virtual.spread import MEMORY, PODS, STRANGER, Spread, between_guests, speed, spread, stamps
+from virtual.spread import MEMORY, PODS, STRANGER, USER, Spread, between_guests, speed, spread, stamps
 
 pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 
@@ -26,12 +30,18 @@ SSH = 22
 FABRIC = 339
 # What the job's containers, and of that the pods, are not given of its memory, in MiB.
 RESERVES = 128 + 512
+OUTSIDE = 5001
+# What curl ends with where there is no TLS, or no more of a connection.
+HUNG_UP = (35, 56)
 
 
 @pytest.fixture(scope="module")
 def cluster(lab: Cluster) -> Iterator[Spread]:
-    with spread(lab) as found:
-        yield found
+    """By the uplink `kernel`, which comes first where the site allows it; three nodes have one of Podman's own."""
+    with ExitStack() as stack:
+        for machine in lab.machines:
+            stack.enter_context(a_router(machine.shell))
+        yield stack.enter_context(spread(lab))
 
 
 def test_the_first_line_of_the_script_sees_every_node_ready(cluster: Spread, figures: Figures) -> None:
@@ -99,6 +109,28 @@ def test_no_pod_opens_a_device_that_its_job_was_not_given(cluster: Spread) -> No
     assert "pod/device condition met" in cluster["refused"], cluster["device"]
     assert REFUSED in cluster["device"]
     assert not [name for name, node in cluster.objects("Node").items() if LABEL in node["metadata"]["labels"]]
+
+
+def test_the_way_in_on_another_node_is_the_users_alone(cluster: Spread) -> None:
+    """Who has no certificate is at least told so by the API; a stranger is hung up on before that."""
+    (server,) = (line for line in cluster["elsewhere"].splitlines() if line.startswith("https://"))
+    shell = cluster.nodes[-1].machine.shell
+    ask = ["curl", "--silent", "--insecure", "--max-time", "60", "--output", "/dev/null", server]
+    for user in (USER, "root"):
+        shell.run(ask, user=user)
+    shell.run(ask, user=STRANGER, ok=HUNG_UP)
+
+
+def test_each_node_is_the_router_of_its_own_containers(cluster: Spread) -> None:
+    for node, other in zip(cluster.nodes, reversed(cluster.nodes), strict=True):
+        shell, address = node.machine.shell, f"10.77.0.{other.machine.number}"
+        kubelet = next(seen.pid for seen in node.during if seen.name == "kubelet")
+        with ears(other.machine.shell, port=OUTSIDE) as outside:
+            assert shoot(shell, [Shot(address, OUTSIDE, b"out", kind="tcp")], network_of=kubelet) == [None]
+            assert shoot(shell, [Shot(address, OUTSIDE, LAST_WORD.encode())]) == [None]
+            (heard,) = outside.heard()
+        low, high = JOBS_PORTS
+        assert (heard.host, low <= heard.port <= high) == (f"10.77.0.{node.machine.number}", True), heard
 
 
 def test_every_process_on_every_node_is_below_the_jobs_cgroup(cluster: Spread, figures: Figures) -> None:

@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from support.figures import Figures
 from virtual.abroad import ADDRESS, Victim
 from virtual.segment import LAST_WORD, Shot, ears, shoot
-
-pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 
 PRIVILEGED = 700
 LOWEST_OF_USERS = 1024

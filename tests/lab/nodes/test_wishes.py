@@ -7,7 +7,9 @@ import re
 import pytest
 
 from moorage.errors import MoorageError
-from virtual.aboard import IMAGE
+from moorage.member import INVITED
+from virtual import moored, spread
+from virtual.aboard import IMAGE, Roles
 from virtual.abroad import MOORED, SHAPE
 from virtual.broken import during
 from virtual.cluster import Cluster
@@ -16,6 +18,7 @@ from virtual.gate import GATE, held
 from virtual.jobs import Job, run, submit
 from virtual.leftovers import Watch, nothing_left_on
 from virtual.segment import segment
+from virtual.shell import Shell
 
 pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 
@@ -36,6 +39,11 @@ for wish in all any; do
         --output=/home/alice/job-%j.out --wrap='echo ran' "$@"
 done
 true
+"""
+
+SEES = f"""
+{SHELL}
+fact nodes kubectl get nodes --no-headers
 """
 
 
@@ -84,3 +92,36 @@ def test_a_node_that_refuses_ends_the_job_unless_any_will_do(lab: Cluster, watch
         assert re.search(rf"^moorage: .*\bn2\b.*{re.escape(CAUSE)}", job.output, re.MULTILINE), job.output
     assert (needs_all.end, "ran" in needs_all.output.splitlines()) == (("FAILED", "1:0"), False)
     assert (needs_any.end, "ran" in needs_any.output.splitlines()) == (("COMPLETED", "0:0"), True)
+
+
+@pytest.mark.parametrize("require", ["all", "any"])
+def test_a_node_that_does_not_join_ends_the_job_unless_any_will_do(
+    lab: Cluster, watches: list[Watch], require: str
+) -> None:
+    """Its container ends before it is invited, and the file that is kept for the user has what was known of it."""
+    shell, second = lab.first.shell, lab.machines[1].shell
+    with nothing_left_on(watches) as endings:
+        job = submit(shell, SEES, f"{moored.MOORED},require={require}", *NODES, *spread.SHAPE)
+        endings[job.id] = f"a node that does not join, of which {require} are required"
+        try:
+            job.wait_said(f"n2: {INVITED}", moored.START_LIMIT)
+            end_container(second, job)
+            job.wait_gone(moored.START_LIMIT)
+        finally:
+            job.cancel("--quiet")
+    found = re.search(
+        r"^moorage: .*\bn2: the node container \S+ has ended.* \(more in (\S+)\)", job.output, re.MULTILINE
+    )
+    assert found, job.output
+    kept = shell.output("cat", found[1], user=job.user)
+    assert "\n==== node container on n2\n" in kept
+    nodes = [line.split()[:2] for line in facts(job.output)["nodes"].lines] if require == "any" else []
+    assert nodes == ([[lab.first.name, "Ready"]] if require == "any" else [])
+    assert job.end == (("COMPLETED", "0:0") if require == "any" else ("FAILED", "1:0"))
+
+
+def end_container(shell: Shell, job: Job) -> None:
+    """The job's only one on this node."""
+    roles = Roles(Job(shell, job.id, job.user))
+    conmon = roles.pid("conmon")
+    shell.run(["kill", "-KILL", *(str(one.pid) for one in roles.seen.values() if one.parent == conmon)])
