@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage import features
 from moorage.command import CommandFailed, Completed, run
 from virtual import installation
 from virtual.cache import CACHE
@@ -20,6 +21,7 @@ from virtual.tools import ENTER
 PLACE = CACHE / "test-role"
 GROUPS = ("login", "compute", "controller")
 MORE = {
+    "moorage_features": {"lab": {"gres": "lab", "devices": ["/dev/lab%"]}},
     "moorage_slurm_conf": "edit",
     "moorage_subids": {"users": ["alice", "carol"], "lowest_uid": 1000, "highest_id": 60000},
 }
@@ -79,6 +81,8 @@ def test_on_and_off(tree: Tree) -> None:
     assert differences(before, tree.system()) == []
     assert tree.play("install.yml") > 0
     assert CAROL in (tree.path / "etc/subuid").read_text()
+    described, faults = features.examine(tree.path / "etc/moorage/features.d")
+    assert ([one.gres for one in described], faults) == (["lab"], [])
     assert tree.play("install.yml") == 0
     assert tree.play("install.yml", "--check") == 0
     tree.as_after_an_image_was_added()

@@ -24,4 +24,4 @@ def described(shell: Shell) -> Iterator[None]:
     try:
         yield
     finally:
-        shell.run(["rm", "-r", DIRECTORY])
+        shell.run(["rm", "-rf", DIRECTORY])
