@@ -45,7 +45,7 @@ class Site:
         place = self.directory / release
         if place.exists():
             return place / "wheels"
-        return installation.brought(place, self.machine.shell.output("python3", "-c", PYTHON))
+        return installation.brought(place, self.machine.shell.output("python3", "-c", PYTHON), release)
 
     def _inventory(self, wheels: Path, more: Mapping[str, object]) -> Path:
         ssh = self.directory / "ssh"
