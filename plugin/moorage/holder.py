@@ -102,10 +102,11 @@ class Holder:
 
     def connect(self) -> None:
         """Have what root has plugged be of use, whenever it is there; nothing that was done is done again."""
-        # Any of them may go at any moment.
-        with ignoring(errno.ENODEV):
+        # Any of them may go at any moment; a bridge that has gone is an invalid one to the kernel, and a router without
+        # its link cannot be reached (seen on 6.18).
+        with ignoring(errno.ENODEV, errno.EINVAL):
             self._connect_fabric()
-        with ignoring(errno.ENODEV):
+        with ignoring(errno.ENODEV, errno.ENETUNREACH):
             self._connect_uplink()
 
     def _connect_fabric(self) -> None:
@@ -165,13 +166,13 @@ class Holder:
 
 
 @contextmanager
-def ignoring(code: int) -> Iterator[None]:
+def ignoring(*codes: int) -> Iterator[None]:
     from pyroute2.netlink.exceptions import NetlinkError
 
     try:
         yield
     except NetlinkError as error:
-        if error.code != code:
+        if error.code not in codes:
             raise
 
 

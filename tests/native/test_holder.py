@@ -19,6 +19,7 @@ import pytest
 from moorage import holder, visitor
 from moorage.bridge import BRIDGE
 from moorage.net.links import Links
+from moorage.watch import Watch
 from support.hosts import Host, bare_host
 from support.namespaces import inside
 from support.peers import Peer
@@ -151,6 +152,47 @@ class TestUplink:
         holding.plug("fabric0")
         holding.below("fabric0", holding.make_bridge())
         assert ways_out(holding.inner) == []
+
+
+class Fleeting(Links):
+    """What a link is put below, or has just been set up, is gone at that moment."""
+
+    def put_below(self, index: int, master: int) -> None:
+        self.ip.link("del", index=master)
+        super().put_below(index, master)
+
+    def set_up(self, index: int) -> None:
+        super().set_up(index)
+        self.ip.link("del", index=index)
+
+
+class TestWhatGoesAtTheWorstMoment:
+    """Podman's bridge goes with its last container, and root may plug again: neither is the holder's end."""
+
+    @pytest.fixture
+    def inner(self) -> Iterator[Host]:
+        with bare_host() as inner:
+            inner.ip.link("add", ifname=BRIDGE, kind="bridge")
+            inner.ip.link("add", ifname="fabric0", kind="veth", peer="uplink0")
+            yield inner
+
+    @pytest.fixture
+    def here(self, inner: Host) -> Iterator[holder.Holder]:
+        keeper, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with keeper, theirs, holder.changes() as told, Watch() as watch:
+            yield holder.Holder(theirs, Fleeting(inner.ip), told, watch)
+
+    def test_the_bridge(self, here: holder.Holder, inner: Host) -> None:
+        here.connect()
+        assert BRIDGE not in inner.links()
+        assert here.up == set()
+
+    def test_the_way_out(self, here: holder.Holder, inner: Host) -> None:
+        inner.ip.link("del", index=inner.index(BRIDGE))
+        here.gateway = GATEWAY
+        here.connect()
+        assert "uplink0" not in inner.links()
+        assert here.up == set()
 
 
 class TestForward:
