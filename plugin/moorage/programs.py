@@ -74,7 +74,8 @@ def version(program: Path, facts: Facts, *words: str) -> str:
 
 
 def _ask(program: Path, *words: str) -> str:
-    said = command.run([program, *words], env=UNCONFIGURED, limit=VERSION_LIMIT).stdout
+    # kubectl without a HOME reads .kube/kuberc of the directory it is in, which may have it write any file (1.36).
+    said = command.run([program, *words], env=UNCONFIGURED, cwd=Path("/"), limit=VERSION_LIMIT).stdout
     if not said:
         # What pasta prints is lost in a pipe: it ends without flushing its output (seen with that of 2025-05-03), and
         # where AppArmor confines it nobody can make it.

@@ -136,6 +136,16 @@ def test_a_program_is_asked_once(fake_command: Fake) -> None:
     assert podman.calls == [["--version"]]
 
 
+def test_a_program_is_asked_where_nobody_has_put_anything_for_it(
+    fake_command: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may be in a directory of a user's, and kubectl without a HOME reads .kube/kuberc of where it is."""
+    monkeypatch.chdir(tmp_path)
+    kubectl = fake_command("kubectl")
+    kubectl.path.write_text("#!/bin/sh\npwd\n")
+    assert programs.version(kubectl.path, Facts()) == "/"
+
+
 def test_a_new_program_is_asked_again(fake_command: Fake) -> None:
     facts = Facts()
     programs.version(fake_command("podman", stdout="podman version 5.4.2").path, facts)
