@@ -62,8 +62,8 @@ class Feature:
         numbered = [one for one in self.devices if EACH in one]
         numbers = sorted({number for one in numbered for number in _numbers(one)}, key=int)
         # What lies beside those that are numbered is everybody's.
-        own = numbered or self.devices
-        return Resource(self.gres or "", _numbered(own, numbers), self.hardware(numbers))
+        units = [_numbered(numbered, [number]) for number in numbers] if numbered else [(one,) for one in self.devices]
+        return Resource(self.gres or "", tuple(units), self.hardware(numbers))
 
 
 def _numbered(devices: Iterable[str], numbers: Sequence[str]) -> tuple[str, ...]:
@@ -166,5 +166,5 @@ def _looked_for(feature: Feature, has: Mapping[str, Sequence[str]]) -> tuple[Har
         hardware = feature.hardware(has.get(feature.gres or "", ()))
         return hardware, next(hardware.lacking(), None)
     resource = feature.resource()
-    lacking = next(resource.hardware.lacking(), None if resource.devices else feature.devices[0])
+    lacking = next(resource.hardware.lacking(), None if resource.units else feature.devices[0])
     return Hardware(resources=(resource,)), lacking

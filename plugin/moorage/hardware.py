@@ -72,8 +72,9 @@ class Hardware:
 
     @property
     def given(self) -> dict[str, int]:
-        """How many of each resource there are."""
-        return {resource.name: len(resource.devices) for resource in self.resources}
+        """How many of each resource there are; several files may tell of one, and of the same."""
+        names = dict.fromkeys(resource.name for resource in self.resources)
+        return {name: len({unit for one in self.resources if one.name == name for unit in one.units}) for name in names}
 
     def everything(self) -> Hardware:
         """With what goes with each resource, whosever that is."""
@@ -81,26 +82,28 @@ class Hardware:
 
     def openable(self) -> Hardware:
         """What this process may open of it, and what goes with that."""
-        resources = tuple(found for resource in self.resources if (found := resource.openable()).devices)
+        resources = tuple(found for resource in self.resources if (found := resource.openable()).units)
         own = replace(self, devices=_openable(self.devices), resources=resources)
         return self.joined([own, *(resource.hardware for resource in resources)])
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A generic resource of which Slurm tells a Prolog nothing: a job has as many as it may open of its devices."""
+    """A generic resource of which Slurm tells a Prolog nothing: a job has those whose devices it may open."""
 
     name: str
-    devices: tuple[str, ...]
+    # The devices of each.
+    units: tuple[tuple[str, ...], ...]
     # All that goes with it.
     hardware: Hardware
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["name"], tuple(fields["devices"]), Hardware.from_dict(fields["hardware"]))
+        return cls(fields["name"], tuple(map(tuple, fields["units"])), Hardware.from_dict(fields["hardware"]))
 
     def openable(self) -> Self:
-        return replace(self, devices=_openable(self.devices), hardware=self.hardware.openable())
+        units = tuple(unit for unit in self.units if _openable(unit) == unit)
+        return replace(self, units=units, hardware=self.hardware.openable())
 
 
 def _openable(devices: Iterable[str]) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from support.cgroups import leaf, slurm_scope
 
 NULL, ZERO, FULL = "/dev/null", "/dev/zero", "/dev/full"
 MINOR = {NULL: 3, ZERO: 5, FULL: 7}
+UNITS = tuple((one,) for one in MINOR)
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def seen(cgroup: Path) -> tuple[list[str], list[str]]:
     reader, writer = os.pipe()
     if not (child := os.fork()):
         (cgroup / "cgroup.procs").write_text(str(os.getpid()))
-        found = Hardware(tuple(MINOR), resources=(Resource("lab", tuple(MINOR), Hardware()),)).openable()
+        found = Hardware(tuple(MINOR), resources=(Resource("lab", UNITS, Hardware()),)).openable()
         shown = found.devices if found.given == {"lab": len(found.devices)} else ()
         os.write(writer, json.dumps([shown, [one for one in MINOR if opens(one)]]).encode())
         os._exit(0)

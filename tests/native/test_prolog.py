@@ -325,7 +325,8 @@ def test_of_what_slurm_does_not_tell_each_job_is_told_all(tape: Path) -> None:
     assert run() == 0
     devices = ("/dev/shm/tape0", "/dev/shm/tape1", "/dev/shm/tape5")
     (resource,) = Mooring.load(17).hardware.resources
-    assert (resource.name, resource.devices, resource.hardware.environment) == ("reel", devices, ("REEL=yes",))
+    assert (resource.name, resource.hardware.devices, resource.hardware.environment) == ("reel", devices, ("REEL=yes",))
+    assert resource.units == tuple((one,) for one in devices)
     written = tomllib.loads((JOB.run / "etc" / "containers.conf").read_text())["containers"]
     assert {*written["devices"]} == {f"{one}:{one}:rw" for one in devices}
 

@@ -186,8 +186,9 @@ def test_the_node_has_the_devices_that_the_job_may_open(site: Site) -> None:
 
 
 def test_the_node_is_labelled_by_the_resources_of_which_the_job_may_open_some(site: Site) -> None:
-    tape, disk = ("/dev/null", "/dev/zero"), ("/dev/no-such-device",)
-    site.hardware = Hardware(resources=(Resource("tape", tape, Hardware(tape)), Resource("disk", disk, Hardware(disk))))
+    there = {"tape": ("/dev/null", "/dev/zero"), "disk": ("/dev/no-such-device",)}
+    resources = [Resource(name, tuple((one,) for one in ours), Hardware(ours)) for name, ours in there.items()]
+    site.hardware = Hardware(resources=tuple(resources))
     site.boot()
     (node,) = json.loads(site.noted("configuration"))["nodes"]
     assert [mount["hostPath"] for mount in node["extraMounts"]][1:] == ["/dev/null", "/dev/zero"]

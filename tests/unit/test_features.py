@@ -218,7 +218,7 @@ def test_of_what_slurm_does_not_tell_every_job_has_all_until_its_cgroup_is_there
     assert (given.names, given.left_out, given.faults) == (("tape",), (), ())
     everything = Hardware(("/dev/n0", "/dev/n2", NULL), (Bind("/tmp", "/tape"),), ("A=tape",))
     # What lies beside them tells nothing.
-    assert given.hardware == Hardware(resources=(Resource("tape", ("/dev/n0", "/dev/n2"), everything),))
+    assert given.hardware == Hardware(resources=(Resource("tape", (("/dev/n0",), ("/dev/n2",)), everything),))
     assert given.hardware.given == {"tape": 2}
 
 
@@ -243,7 +243,7 @@ def test_the_numbers_of_devices_are_read_from_their_names(tmp_path: Path, monkey
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()
     resource = Feature("tape", (f"{tmp_path}/card%/tape%",)).resource()
-    assert resource.devices == (f"{tmp_path}/card1/tape1", f"{tmp_path}/card10/tape10")
+    assert resource.units == ((f"{tmp_path}/card1/tape1",), (f"{tmp_path}/card10/tape10",))
 
 
 def test_the_first_of_two_for_one_place_counts() -> None:
@@ -283,16 +283,31 @@ def test_devices_that_may_not_be_opened_are_not_shown(tmp_path: Path, monkeypatc
 def test_what_goes_with_a_resource_is_for_who_may_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: path in (NULL, "/dev/a1"))
     tapes = ("/dev/a0", "/dev/a1")
-    tape = Resource("tape", tapes, Hardware((*tapes, NULL), (Bind("/t", "/t"),), ("T=1",)))
-    disk = Resource("disk", ("/dev/b0",), Hardware(("/dev/b0", NULL), (Bind("/d", "/d"),), ("D=1",)))
+    tape = Resource("tape", tuple((one,) for one in tapes), Hardware((*tapes, NULL), (Bind("/t", "/t"),), ("T=1",)))
+    disk = Resource("disk", (("/dev/b0",),), Hardware(("/dev/b0", NULL), (Bind("/d", "/d"),), ("D=1",)))
     found = Hardware((ZERO,), (Bind("/a", "/a"),), ("A=1",), (tape, disk)).openable()
     assert found.given == {"tape": 1}
     assert (found.devices, found.environment) == (("/dev/a1", NULL), ("A=1", "T=1"))
     assert found.binds == (Bind("/a", "/a"), Bind("/t", "/t"))
 
 
+def test_one_of_several_devices_is_had_by_who_may_open_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is one still; its number is in the names of all."""
+    monkeypatch.setattr(features, "_numbers", lambda _: ["0", "1"])
+    monkeypatch.setattr(os, "access", lambda path, mode: path in ("/dev/a0", "/dev/a1", "/dev/b1"))
+    card = Feature("card", ("/dev/a%", "/dev/b%")).resource()
+    assert Hardware(resources=(card,)).given == {"card": 2}
+    assert Hardware(resources=(card,)).openable().given == {"card": 1}
+
+
+def test_a_resource_of_several_files_is_counted_over_all_of_them() -> None:
+    files = [Resource("tape", units, Hardware()) for units in ((("/dev/a0",), ("/dev/a1",)), (("/dev/b0",),))]
+    assert Hardware(resources=tuple(files)).given == {"tape": 3}
+    assert Hardware(resources=(files[0], files[0])).given == {"tape": 2}
+
+
 def test_everything_is_what_there_is_for_anybody() -> None:
-    tape = Resource("tape", (ZERO,), Hardware((ZERO,), (Bind("/t", "/t"),), ("T=1",)))
+    tape = Resource("tape", ((ZERO,),), Hardware((ZERO,), (Bind("/t", "/t"),), ("T=1",)))
     found = Hardware((NULL,), resources=(tape,)).everything()
     assert (found.devices, found.binds, found.environment) == ((NULL, ZERO), (Bind("/t", "/t"),), ("T=1",))
 
