@@ -73,7 +73,7 @@ def _numbered(devices: Iterable[str], numbers: Sequence[str]) -> tuple[str, ...]
 def _numbers(device: str) -> Iterator[str]:
     """Those that there are on this node."""
     form = re.compile(re.escape(device).replace(EACH, f"({_NUMBER.pattern})", 1).replace(EACH, r"\1"))
-    there = Path("/").glob(device.replace(EACH, "*").lstrip("/"))
+    there = Path("/").glob(re.sub(f"{EACH}+", "*", device).lstrip("/"))
     return (match[1] for path in there if (match := form.fullmatch(str(path))))
 
 

@@ -239,11 +239,12 @@ def test_a_node_without_such_a_resource_leaves_it_out(monkeypatch: pytest.Monkey
 
 def test_the_numbers_of_devices_are_read_from_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as they have one, and the same throughout."""
-    for name in ("card1/tape1", "card10/tape10", "card2/tape3", "cardx/tapex"):
-        (tmp_path / name).parent.mkdir()
+    for name in ("card1/tape1", "card10/tape10", "card2/tape3", "cardx/tapex", "twin77", "twin78"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     resource = Feature("tape", (f"{tmp_path}/card%/tape%",)).resource()
     assert resource.units == ((f"{tmp_path}/card1/tape1",), (f"{tmp_path}/card10/tape10",))
+    assert Feature("tape", (f"{tmp_path}/twin%%",)).resource().units == ((f"{tmp_path}/twin77",),)
 
 
 def test_the_first_of_two_for_one_place_counts() -> None:
