@@ -26,7 +26,7 @@ from moorage.progress import Progress
 from support import srun
 from support.cgroups import await_event, leaf
 from support.hosts import CABLE, Host, connected
-from support.moored import PACKAGES, PLACES, SHELL_PATH, interpreter, moored
+from support.moored import PACKAGES, PLACES, SHELL_PATH, WAITS, interpreter, moored
 from support.namespaces import inside
 from support.node import JOB, LIMITS, USER, Manager, node, prepared, saved
 from support.peers import Peer
@@ -241,7 +241,7 @@ class TestStart:
 
     def test_no_warden(self, mooring: Mooring, scope: Path) -> None:
         description = JOB.run / "job.json"
-        description.write_text(description.read_text().replace('"agents": 10.0', '"agents": 1'))
+        description.write_text(json.dumps({**json.loads(description.read_text()), "wait": {**WAITS, "agents": 1.0}}))
         with Peer(USER, leaf(scope, "job_17", "step_batch", "task_0")) as task:
             assert task.do(run, "echo never") == 1
         assert "the warden did not answer `delegate`" in OUTPUT.read_text()
