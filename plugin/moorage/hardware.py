@@ -76,10 +76,6 @@ class Hardware:
         names = dict.fromkeys(resource.name for resource in self.resources)
         return {name: len({unit for one in self.resources if one.name == name for unit in one.units}) for name in names}
 
-    def everything(self) -> Hardware:
-        """With what goes with each resource, whosever that is."""
-        return self.joined([self, *(resource.hardware for resource in self.resources)])
-
     def openable(self) -> Hardware:
         """What this process may open of it, and what goes with that."""
         resources = tuple(found for resource in self.resources if (found := resource.openable()).units)

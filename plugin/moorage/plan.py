@@ -13,7 +13,6 @@ from moorage.config import Config
 from moorage.errors import MoorageError
 from moorage.features import Outfit
 from moorage.fleet import Fleet
-from moorage.hardware import Hardware
 from moorage.job import Job
 from moorage.mooring import Segment, WayOut
 from moorage.node import Node
@@ -60,8 +59,6 @@ class Plan:
             resolvers=uplink.resolvers(Node(), self.config.uplink) if self.uplink.driver == uplink.KERNEL else (),
             pasta=pasta.path if (pasta := self.around.programs.get("pasta")) else None,
             between=uplink.between(Node(), self.config.uplink) if self.uplink.driver == "slirp4netns" else None,
-            # A cluster's node gets it from kind, and its pods from the node.
-            hardware=self.outfit.hardware.everything() if self.spec.cluster == "none" else Hardware(),
         )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -95,6 +95,11 @@ class Places:
         return self.user / "libpod" / "tmp"
 
     @property
+    def hardware(self) -> Path:
+        """Podman reads it after containers.conf."""
+        return self.user / "hardware.conf"
+
+    @property
     def to_make(self) -> tuple[Path, ...]:
         """The directories that must be there before Podman is."""
         return (self.scratch / "tmp", self.scratch / "data", self.scratch / "cache", self.user / "config")
@@ -117,8 +122,6 @@ class Tools:
     # The job's view of the node's images, if there are any.
     images: Path | None = None
     python: Path = Path(sys.executable)
-    # What every container gets.
-    hardware: Hardware = field(default_factory=Hardware)
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,6 @@ def containers_conf(places: Places, tools: Tools) -> str:
                 Key("keyring", False, "each container would take one of the 200 keys that a user has on a node"),
                 *_bridged(tools.driver),
                 *_resolvers(tools.resolvers),
-                *_hardware(tools.hardware),
             ),
             "engine": (
                 *_helpers(places, tools.driver),
@@ -205,6 +207,11 @@ def _bridged(driver: str) -> Iterator[Key]:
 def _resolvers(given: tuple[str, ...]) -> Iterator[Key]:
     if given:
         yield Key("dns_servers", list(given), "Podman would ask somebody on the Internet where the node's are its own")
+
+
+def hardware_conf(given: Hardware) -> str:
+    """What every container gets; one device among it that the job may not open, and Podman would start none."""
+    return _toml("Hardware of this node for the containers of this job.", {"containers": tuple(_hardware(given))})
 
 
 def _hardware(given: Hardware) -> Iterator[Key]:
@@ -266,6 +273,7 @@ def configuration(places: Places) -> dict[str, str]:
     """What the job's script is told: other tools that know these files (skopeo, buildah) use the same images."""
     return {
         "CONTAINERS_CONF": str(places.run / "etc" / "containers.conf"),
+        "CONTAINERS_CONF_OVERRIDE": str(places.hardware),
         "CONTAINERS_STORAGE_CONF": str(places.run / "etc" / "storage.conf"),
         "CONTAINERS_REGISTRIES_CONF": str(places.run / "etc" / "registries.conf"),
         "XDG_RUNTIME_DIR": str(places.user),

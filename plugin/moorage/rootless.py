@@ -9,8 +9,9 @@ from typing import Final
 
 from moorage.command import run
 from moorage.errors import MoorageError
+from moorage.hardware import Hardware
 from moorage.mooring import Mooring
-from moorage.podman import inside
+from moorage.podman import hardware_conf, inside
 
 # Whoever finds it there moves himself, or his helpers, to a scope of the user's own systemd, outside the job: Podman
 # 5.4, and netavark 1.14 with its name server, which fails altogether where there is no such systemd.
@@ -21,6 +22,10 @@ def prepare(mooring: Mooring, log: Path) -> None:
     """Have Podman make its namespaces, which last as long as the process that it leaves behind to hold them."""
     for place in mooring.places.to_make:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Only here is known what the job may open: the Prolog is over before there is a device cgroup. A cluster's node
+    # gets its hardware from kind.
+    given = mooring.hardware.openable() if mooring.spec.cluster == "none" else Hardware()
+    mooring.places.hardware.write_text(hardware_conf(given))
     hidden = SERVICE_MANAGER if SERVICE_MANAGER.is_dir() else None
     covering = ("mount", "-t", "tmpfs", "-o", "ro,mode=755,size=4k,nr_inodes=1", "tmpfs", str(hidden))
     podman(mooring, log, ["unshare", *(covering if hidden else ("true",))])

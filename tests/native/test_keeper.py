@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ class TestErrands:
         assert said["MINE"] == "x y"
         assert said["XDG_RUNTIME_DIR"] == str(PLACES.user)
         assert said["CONTAINERS_CONF"] == str(PLACES.run / "etc" / "containers.conf")
+        assert tomllib.loads(Path(said["CONTAINERS_CONF_OVERRIDE"]).read_text()) == {"containers": {}}
         assert "CONTAINER_HOST" not in said
         assert str(PLACES.programs) not in said["PATH"]
 

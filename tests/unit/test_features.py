@@ -307,12 +307,6 @@ def test_a_resource_of_several_files_is_counted_over_all_of_them() -> None:
     assert Hardware(resources=(files[0], files[0])).given == {"tape": 2}
 
 
-def test_everything_is_what_there_is_for_anybody() -> None:
-    tape = Resource("tape", ((ZERO,),), Hardware((ZERO,), (Bind("/t", "/t"),), ("T=1",)))
-    found = Hardware((NULL,), resources=(tape,)).everything()
-    assert (found.devices, found.binds, found.environment) == ((NULL, ZERO), (Bind("/t", "/t"),), ("T=1",))
-
-
 def test_the_example_is_right(directory: Path) -> None:
     shutil.copy(EXAMPLE, directory / "gpu.yaml")
     ([feature], faults) = examine(directory)

@@ -15,6 +15,7 @@ GRES = "--gres=lab:1"
 LABEL = "moorage/gres-lab"
 OPENED = "1+0 records in"
 REFUSED = "Operation not permitted"
+ABSENT = "No such file or directory"
 
 
 @contextmanager
