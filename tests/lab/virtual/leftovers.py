@@ -63,6 +63,11 @@ EXCLUDED = (
         "/run/systemd/journal/streams/.*",
         "the journal's notes of who writes to it, by another number each time",
     ),
+    Exclusion(
+        "cgroup",
+        r"/sys/fs/cgroup/user\.slice/user-\d+\.slice/user-runtime-dir@\d+\.service",
+        "systemd's, from a user's first login until some time after the last",
+    ),
     Exclusion("file", "/run/udev/.*", "udev's notes of devices, which are looked at themselves"),
     Exclusion("file", "/dev/disk/.*", "udev's names of devices"),
     Exclusion("unit", r".*\.device is active", "systemd's names of devices"),
