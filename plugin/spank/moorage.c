@@ -117,8 +117,9 @@ static void shorten(char *path)
 /* What a moored job's script was told is for that job alone; sbatch copies its environment after this (24.11). */
 static void forget(void)
 {
-    static const char *const told[] = {"CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "CONTAINERS_REGISTRIES_CONF",
-        "XDG_RUNTIME_DIR", "K8S_CLUSTER_NAME", "K8S_CLUSTER_API", "K8S_CLUSTER_API_TOKEN", "K8S_PORT", "KUBECONFIG"};
+    static const char *const told[] = {"CONTAINERS_CONF", "CONTAINERS_CONF_OVERRIDE", "CONTAINERS_STORAGE_CONF",
+        "CONTAINERS_REGISTRIES_CONF", "XDG_RUNTIME_DIR", "K8S_CLUSTER_NAME", "K8S_CLUSTER_API", "K8S_CLUSTER_API_TOKEN",
+        "K8S_PORT", "KUBECONFIG"};
     bool cluster = begins(getenv("KUBECONFIG"), RUN);
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
         if (begins(getenv(told[i]), RUN) || (cluster && begins(told[i], "K8S_")))
