@@ -107,7 +107,7 @@ static void withdraw(spank_t spank)
 /* Take what is of a moored job out of a search path. */
 static void shorten(char *path)
 {
-    for (char *place = path; begins(place, RUN) || (place = strstr(path, ":" RUN)); place = path) {
+    for (char *place = path; place && (begins(place, RUN) || (place = strstr(path, ":" RUN))); place = path) {
         char *rest = strchrnul(place + 1, ':');
         rest += place == path && *rest;
         memmove(place, rest, strlen(rest) + 1);
@@ -124,8 +124,7 @@ static void forget(void)
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
         if (begins(getenv(told[i]), RUN) || (cluster && begins(told[i], "K8S_")))
             unsetenv(told[i]);
-    if (getenv("PATH"))
-        shorten(getenv("PATH"));
+    shorten(getenv("PATH"));
 }
 
 /*
