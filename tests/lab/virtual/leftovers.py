@@ -77,6 +77,7 @@ EXCLUDED = (
         "file", "(/var)?/tmp/systemd-private-[0-9a-f]{32}-(?!moorage).*", "a service's own, by another name each time"
     ),
     Exclusion("process", r"\(udev-worker\) of uid 0 .*", "udev has one or none of them, as it likes"),
+    Exclusion("socket", r"unix @\d{8,}", "systemd-udevd's, by another number after each boot (systemd 262)"),
     Exclusion("socket", "unix @[0-9a-f]+/bus/.*", "the end of a connection to D-Bus, by another name each time"),
     Exclusion(
         "file",
