@@ -1,8 +1,12 @@
-"""However a job with a cluster ends, nothing of it stays on the node: while it runs, and in the middle of its start."""
+"""However a job with a cluster ends, nothing of it stays on the node: while it runs, and in the middle of its start.
+
+One start is kept as a snapshot of the guest, and each ending goes back to it: a start takes minutes, that seconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -11,15 +15,19 @@ from virtual.aboard import Roles, wait_until
 from virtual.cache import CACHE
 from virtual.census import census, owner
 from virtual.cluster import Cluster
-from virtual.leftovers import Watch
+from virtual.jobs import Job
+from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch, make_ready, record
 from virtual.moored import START_LIMIT, moored, ready
-from virtual.under_way import RUNS, WAITS, under_way, watched
+from virtual.under_way import RUNS, SAYS, under_way, watched
+from virtual.upsets import requeued
 
 DIRECTORY = CACHE / "test-endings"
 PORT = 22600
 # It goes on without its cluster, with an exit code of its own.
 GOES_ON = f'{RUNS} until grep -q "lost:" ~/job-$SLURM_JOB_ID.out; do sleep 1; done; exit 3'
 OWN_END = ("FAILED", "3:0")
+MIDDLE = "starting the control plane"
+only_trixie = pytest.mark.parametrize("watch", ["trixie"], indirect=True)
 
 
 @pytest.fixture(scope="module", params=["trixie", "unstable"])
@@ -28,11 +36,36 @@ def watch(request: pytest.FixtureRequest) -> Iterator[Watch]:
         yield found
 
 
+@dataclass(frozen=True)
+class Afloat:
+    """A job whose cluster runs, on a node of which is known what it had before."""
+
+    job: Job
+    watch: Watch
+
+
+@pytest.fixture(scope="module")
+def kept(watch: Watch, figures: Figures) -> Afloat:
+    before = record(watch.machine)
+    job = under_way(watch, GOES_ON, "--requeue", "--open-mode=append")
+    suite = watch.lab.request.suite
+    figures.add(f"start-up of a job with a cluster, as its output has it ({suite})", ready(job.output), "s")
+    watch.lab.snapshot()
+    return Afloat(job, replace(watch, before=before))
+
+
+@pytest.fixture
+def afloat(kept: Afloat) -> Afloat:
+    kept.watch.lab.restore_with_jobs()
+    assert kept.job.show("JobState") == "RUNNING"
+    return replace(kept, watch=replace(kept.watch))
+
+
 def test_by_scancel_in_the_middle_of_kubeadm(watch: Watch) -> None:
     with watch.nothing_left() as endings:
         job = moored(watch.machine.shell, "echo never")
         endings[job.id] = "scancel while kubeadm waits for the control plane"
-        job.wait_said("starting the control plane", START_LIMIT)
+        job.wait_said(MIDDLE, START_LIMIT)
         wait_until(lambda: runs(watch.lab, "etcd"), "there is no etcd", START_LIMIT)
         job.cancel()
         job.wait_gone()
@@ -40,38 +73,66 @@ def test_by_scancel_in_the_middle_of_kubeadm(watch: Watch) -> None:
     assert "never" not in job.output
 
 
-def test_by_scancel_while_it_runs(watch: Watch, figures: Figures) -> None:
-    with watch.nothing_left() as endings:
-        job = under_way(watch, WAITS)
+def test_by_scancel_while_it_runs(afloat: Afloat) -> None:
+    job = afloat.job
+    with afloat.watch.nothing_left() as endings:
         endings[job.id] = "scancel"
         job.cancel()
         job.wait_gone()
     assert job.end[0] == "CANCELLED"
-    suite = watch.lab.request.suite
-    figures.add(f"start-up of a job with a cluster, as its output has it ({suite})", ready(job.output), "s")
 
 
-def test_by_its_time_limit(watch: Watch) -> None:
-    with watch.nothing_left() as endings:
-        job = under_way(watch, WAITS)
+def test_by_its_time_limit(afloat: Afloat) -> None:
+    job = afloat.job
+    with afloat.watch.nothing_left() as endings:
         endings[job.id] = "time limit"
         hours, minutes, _ = map(int, job.show("RunTime").split(":"))
         limit = f"TimeLimit={hours * 60 + minutes + 1}"
-        watch.machine.shell.run(["scontrol", "update", f"JobId={job.id}", limit])
+        job.shell.run(["scontrol", "update", f"JobId={job.id}", limit])
         job.wait_gone()
     assert job.end[0] == "TIMEOUT"
 
 
 @pytest.mark.parametrize("role", ["agent", "keeper", "srun", "moorage run"])
-@pytest.mark.parametrize("watch", ["trixie"], indirect=True)
-def test_by_the_loss_of_one_of_ours(watch: Watch, role: str) -> None:
+@only_trixie
+def test_by_the_loss_of_one_of_ours(afloat: Afloat, role: str) -> None:
     """The script ends with `moorage run` alone."""
-    with watch.nothing_left() as endings:
-        job = under_way(watch, WAITS if role == "moorage run" else GOES_ON)
+    job = afloat.job
+    with afloat.watch.nothing_left() as endings:
         endings[job.id] = f"SIGKILL of {role}"
         Roles(job).kill(role)
         job.wait_gone()
     assert job.end == (("FAILED", "0:9") if role == "moorage run" else OWN_END)
+
+
+@only_trixie
+def test_by_a_requeue_and_in_the_middle_of_its_second_start(afloat: Afloat) -> None:
+    job = afloat.job
+    with afloat.watch.nothing_left() as endings:
+        endings[job.id] = "requeue, then scancel in the middle of the second start"
+        requeued(job)
+        wait_until(lambda: job.output.count(MIDDLE) > 1, "there is no second start", START_LIMIT)
+        job.cancel()
+        job.wait_gone()
+    assert job.end[0] == "CANCELLED"
+    assert job.output.count(SAYS) == 1
+
+
+@only_trixie
+def test_by_a_power_cut(afloat: Afloat) -> None:
+    """The node clears up at boot, and the next job has a cluster of its own, whose failing script is its end."""
+    lost, cut = afloat.job, replace(afloat.watch, excluded=(*EXCLUDED, AT_A_POWER_CUT))
+    with cut.nothing_left() as endings:
+        endings[lost.id] = "power cut while its cluster ran"
+        lost.shell.run(["scontrol", "update", f"JobId={lost.id}", "Requeue=0"])
+        cut.lab.reset(cut.machine.name)
+        make_ready(cut.machine)
+        job = moored(lost.shell, f"{RUNS} exit 7")
+        endings[job.id] = "the next one, whose script fails"
+        job.wait_gone(START_LIMIT)
+    assert lost.accounted("State") == ["NODE_FAIL"]
+    assert " Ready " in job.output
+    assert job.end == ("FAILED", "7:0")
 
 
 def runs(lab: Cluster, name: str) -> bool:

@@ -82,18 +82,26 @@ class Cluster:
     def restore(self) -> None:
         """Go back to the snapshot, with the clocks of today."""
         with phase("restoring all guests to an idle Slurm"):
-            if all(process.alive() for process in self.processes().values()):
-                with self._paused():
-                    self._all(lambda machine: machine.load(SNAPSHOT))
-            else:
-                self.stop()
-                self._keep({machine.name: machine.start(snapshot=SNAPSHOT) for machine in self.machines})
-                self._all(lambda machine: machine.wait_monitor(BOOT_LIMIT))
-                self._all(lambda machine: machine.resume())
-            for machine in self.machines:
-                machine.shell.hang_up()
+            self._load()
             self._all(lambda machine: machine.set_clock())
             self.wait_idle()
+
+    def restore_with_jobs(self) -> None:
+        """Go back to a snapshot in which jobs run: their time goes on where it stood still, for all guests alike."""
+        with phase("restoring all guests with their jobs"):
+            self._load()
+
+    def _load(self) -> None:
+        if all(process.alive() for process in self.processes().values()):
+            with self._paused():
+                self._all(lambda machine: machine.load(SNAPSHOT))
+        else:
+            self.stop()
+            self._keep({machine.name: machine.start(snapshot=SNAPSHOT) for machine in self.machines})
+            self._all(lambda machine: machine.wait_monitor(BOOT_LIMIT))
+            self._all(lambda machine: machine.resume())
+        for machine in self.machines:
+            machine.shell.hang_up()
 
     @contextmanager
     def others_waiting(self) -> Iterator[None]:
