@@ -21,6 +21,8 @@ LEAVING: Final = 5.0
 
 # srun's words (up to 26.05).
 _NODE_FAILURE: Final = re.compile(r"srun: error: Node failure on (\S+?)\.?")
+# Of one that ends by itself the code is told, and it has said why before.
+_KILLED: Final = re.compile(r"srun: error: (\S+): tasks? \S+: (?!Exited)(.+)")
 
 
 @dataclass
@@ -174,14 +176,19 @@ class Crew:
             self._open.discard(descriptor)
 
     def _note_failed_nodes(self, line: str) -> None:
-        """Of these no agent will say anything any more, and yet the step goes on."""
+        """Of these no agent will say anything any more, and yet the step goes on while there are others."""
         if found := _NODE_FAILURE.fullmatch(line.strip()):
-            # Only here: most jobs have one node.
-            from moorage.net.nodelist import expand
+            self._lose_all(found[1], "the node has failed, as Slurm says")
+        elif self.nodes > 1 and (found := _KILLED.fullmatch(line.strip())):
+            self._lose_all(found[1], f"its agent was ended, as Slurm says: {found[2]}")
 
-            with suppress(MoorageError):
-                for node in expand(found[1], self.nodes):
-                    self._lose(node, "the node has failed, as Slurm says")
+    def _lose_all(self, nodes: str, cause: str) -> None:
+        # Only here: most jobs have one node.
+        from moorage.net.nodelist import expand
+
+        with suppress(MoorageError):
+            for node in expand(nodes, self.nodes):
+                self._lose(node, cause)
 
     def _lose(self, node: str, cause: str) -> None:
         self.words.failures.setdefault(node, cause)

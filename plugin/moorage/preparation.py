@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from moorage import course, files, journal, lock, podman, record, rundir, scratc
 from moorage.command import run
 from moorage.config import Config
 from moorage.deadline import Deadline
+from moorage.errors import MoorageError
 from moorage.finding import Finding
 from moorage.job import Job
 from moorage.net import names
@@ -26,9 +27,11 @@ from moorage.state import About, Limits, State
 PHASE: Final = "prolog"
 
 
-def carry_out(plan: Plan) -> None:
+def carry_out(plan: Plan, still_asked: Callable[[], bool]) -> None:
     with _undone_on_failure(plan.job, plan.config):
         _make(plan)
+        if not still_asked():
+            raise MoorageError("slurmd, which has asked for this, has ended meanwhile")
     what = f"prepared with {plan.config.scratch.kind} scratch and {plan.uplink.driver} ({plan.uplink.reason})"
     if plan.fabric:
         what += f", and {len(plan.fleet.nodes)} nodes over {plan.fabric.interface}"

@@ -43,6 +43,12 @@ class Known:
     shim: bool = False
     job: Job | None = None
     spec: Spec | None = None
+    # slurmd: it may be killed meanwhile and started anew, and its Epilog for this job may come before we are done.
+    asker: int = field(default_factory=os.getppid)
+
+    @property
+    def asked(self) -> bool:
+        return os.getppid() == self.asker
 
 
 def main() -> None:
@@ -61,6 +67,10 @@ def prolog(environ: Mapping[str, str]) -> int:
     except Exception as error:
         found = [unforeseen(error)]
     else:
+        return GOES_ON
+    if not known.asked:
+        # No Epilog may come any more that would take the word away.
+        journal.log(f"leaves no word: {found[0]}", phase=PHASE, job=known.job, priority=journal.WARNING)
         return GOES_ON
     _leave_word(known.job, found)
     _put_on_record(known, found[0])
@@ -98,7 +108,8 @@ def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
     demand(checks.user_checks(job, granted))
     way, image, outfit = _uplink(spec, known.config, around), _image(spec, known.config), _outfit(facts, environ)
     fabric, gateway = _fabric(job, crew, known.config, around), _gateway(job, way, known.config)
-    preparation.carry_out(Plan(job, spec, known.config, around, way, granted, image, outfit, crew, fabric, gateway))
+    plan = Plan(job, spec, known.config, around, way, granted, image, outfit, crew, fabric, gateway)
+    preparation.carry_out(plan, lambda: known.asked)
 
 
 def _configure(known: Known, facts: Facts) -> list[Finding]:

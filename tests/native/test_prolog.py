@@ -414,9 +414,11 @@ def test_whatever_fails_nothing_is_left_but_the_word(
     assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
 
 
+STARTS_NOTHING = '#!/bin/sh\n[ "$1" != start ] || { echo Job failed. >&2; exit 1; }\n'
+
+
 def test_a_warden_that_does_not_start_undoes_all(place: Path, fake: Callable[..., FakeCommand]) -> None:
-    script = fake("systemctl").path
-    script.write_text('#!/bin/sh\n[ "$1" != start ] || { echo Job failed. >&2; exit 1; }\n')
+    fake("systemctl").path.write_text(STARTS_NOTHING)
     assert run() == 0
     assert "moorage-warden@17.service: exit code 1: Job failed." in refusal()
     assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
@@ -446,6 +448,18 @@ def test_one_that_is_killed_is_cleared_by_the_epilog(
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert everything(place)
     clear()
+    assert everything(place) == []
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_nothing_is_left_where_slurmd_has_ended_meanwhile(
+    place: Path, fake: Callable[..., FakeCommand], monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    """Not even a word: its Epilog may have been here already."""
+    if not works:
+        fake("systemctl").path.write_text(STARTS_NOTHING)
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert run() == 0
     assert everything(place) == []
 
 

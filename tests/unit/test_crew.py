@@ -216,7 +216,23 @@ class TestSeveralNodes:
         assert not crew.failure
         assert crew.losses() == [f"{node}: the node has failed, as Slurm says" for node in ("n2", "n3")]
 
-    @pytest.mark.parametrize("line", ["Node failure on n2", "srun: error: Node failure on [", "srun: error: n2"])
+    @pytest.mark.parametrize("where", ["n[2-3]: tasks 1-2", "n[2,3]: tasks 1,2"])
+    def test_nodes_whose_agents_are_killed_are_lost_and_the_step_is_not(self, crew: Crew, where: str) -> None:
+        start(crew, saying(READY) + f"echo 'srun: error: {where}: Killed' >&2; cat")
+        assert crew.watch.until(lambda: crew.ready, Deadline(LIMIT))
+        assert not crew.gone
+        assert crew.losses() == [f"{node}: its agent was ended, as Slurm says: Killed" for node in ("n2", "n3")]
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "Node failure on n2",
+            "srun: error: Node failure on [",
+            "srun: error: n2",
+            "srun: error: n[: task 1: Killed",
+            "srun: error: n2: task 1: Exited with exit code 1",
+        ],
+    )
     def test_other_words_are_just_words(self, crew: Crew, line: str) -> None:
         start(crew, f"echo '{line}' >&2")
         assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
