@@ -146,12 +146,16 @@ def _added(said: str, images: list[Image]) -> list[Image]:
 
 
 def _rename(store: Store, before: list[Image], added: list[Image], name: str) -> None:
+    """Names that the archive has brought along are whose they were before."""
     if len(added) != 1:
         raise UserError(f"there are {len(added)} images in it, which cannot have one name", "leave out --name")
-    known = {old for image in before if image.id == added[0].id for old in image.names}
+    owners = {old: image.id for image in before for old in image.names}
     store.podman("tag", added[0].id, name)
-    for old in set(added[0].names) - known - set(catalog.spellings(name)):
-        store.podman("untag", added[0].id, old)
+    for brought in set(added[0].names) - set(catalog.spellings(name)):
+        if brought in owners:
+            store.podman("tag", owners[brought], brought)
+        else:
+            store.podman("untag", added[0].id, brought)
 
 
 def _insist_on_names(before: list[Image], after: list[Image], replace: bool) -> None:

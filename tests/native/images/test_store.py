@@ -85,6 +85,14 @@ def test_an_image_keeps_the_names_it_had(engine: Engine, files: Path) -> None:
     assert names(engine) == [NAME, "localhost/test/other:1"]
 
 
+def test_an_image_under_another_name_takes_nobodys(engine: Engine, files: Path) -> None:
+    engine.moorage("image", "add", saved(files / "one.tar", NAME, BASE))
+    (before,) = listed(engine)
+    engine.moorage("image", "add", saved(files / "two.tar", NAME, UPPER), "--name", "localhost/test/other:1")
+    assert names(engine) == [NAME, "localhost/test/other:1"]
+    assert [image["id"] for image in listed(engine) if NAME in image["names"]] == [before["id"]]
+
+
 def test_what_was_changed_on_disk_is_found(engine: Engine, files: Path, store: Store) -> None:
     engine.moorage("image", "add", saved(files / "image.tar", NAME, BASE, UPPER))
     changed = [file for file in store.graph.glob("overlay/*/diff/etc/motd") if file.read_text() == "new\n"]
