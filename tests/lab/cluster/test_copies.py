@@ -11,7 +11,8 @@ from virtual.payload import CARRIED, IMAGE
 from virtual.shell import Shell
 
 AT_MOST = 5.0
-AT_LEAST = 100.0
+# In an image that somebody publishes it is hundreds: in the lab's all of Kubernetes is one program, carried once.
+AT_LEAST = 50.0
 MEGABYTE = 1e6
 LIMIT = 1200.0
 ARCHIVE = f"{CARRIED}/node-image.tar"

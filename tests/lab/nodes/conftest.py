@@ -18,7 +18,7 @@ from virtual.lingering import lingering
 
 HERE = Path(__file__).parent
 # What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
-LONG = ("test_cluster", "test_endings", "test_neighbours", "test_wishes")
+LONG = ("test_endings", "test_neighbours", "test_wishes")
 
 AS_IT_IS = "node_fault: fail"
 
