@@ -1,6 +1,6 @@
-"""Keeps what a part of the full tests measured, and writes the report of all parts.
+"""Keeps what a part of the full tests measured and which of its tests failed, and writes the report of all parts.
 
-python -m support.proof PART SECONDS FIGURES REPORT
+python -m support.proof PART SECONDS CODE RESULTS REPORT
 
 Beside the report lies the same as JSON, from which the other parts are taken when one is run again.
 """
@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import fill
+from xml.etree import ElementTree
 
 from support.figures import Figure, table
 
@@ -34,12 +35,18 @@ class Part:
     figures: list[dict[str, object]]
     # What it was measured with.
     notes: list[str] = field(default_factory=list)
+    # How many tests passed, failed or were skipped, and which failed; nothing of a part that is none of pytest's.
+    counts: dict[str, int] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    whole: bool = True
 
 
-def main(name: str, seconds: str, figures: str, report: str) -> None:
+def main(name: str, seconds: str, code: str, results: str, report: str) -> None:
     page, data = Path(report), Path(report).with_suffix(".json")
-    found, notes = told(Path(figures))
-    part = Part(name, commit(), datetime.now(UTC).date().isoformat(), float(seconds), found, notes)
+    found, notes = told(Path(results, f"{name}.figures"))
+    counts, failed = judged(Path(results, f"{name}.xml"))
+    day = datetime.now(UTC).date().isoformat()
+    part = Part(name, commit(), day, float(seconds), found, notes, counts, failed, code == "0")
     kept = json.loads(data.read_text()) if data.exists() else {}
     kept = dict(sorted((kept | {name: asdict(part)}).items()))
     data.write_text(json.dumps(kept, indent=1) + "\n")
@@ -65,11 +72,29 @@ def told(figures: Path) -> tuple[list[dict[str, object]], list[str]]:
     return [line for line in lines if "note" not in line], list(notes)
 
 
+def judged(report: Path) -> tuple[dict[str, int], list[str]]:
+    """What pytest says of its tests."""
+    if not report.exists():
+        return {}, []
+    counts, failed = dict.fromkeys(("passed", "failed", "skipped"), 0), []
+    for case in ElementTree.parse(report).getroot().iter("testcase"):  # noqa: S314 - written by our own pytest
+        kinds = {child.tag for child in case}
+        verdict = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
+        counts[verdict] += 1
+        if verdict == "failed":
+            failed.append(f"{case.get('classname', '').rpartition('.')[2]}: {case.get('name')}")
+    return counts, failed
+
+
 def section(part: Part) -> str:
-    title = f"## {part.name}\n\nCommit {part.commit}, {part.date}: passed in {part.seconds:.0f} s.\n"
+    verdict = "passed" if part.whole else "failed"
+    tests = ", ".join(f"{count} {kind}" for kind, count in part.counts.items() if count or kind == "failed")
+    said = f"{verdict} in {part.seconds:.0f} s" + f" ({tests})" * bool(tests)
+    title = f"## {part.name}\n\nCommit {part.commit}, {part.date}: {said}.\n"
     rows = table(Figure(**fields) for fields in part.figures)  # type: ignore[arg-type]
     notes = "".join(fill(note, WIDTH, initial_indent="- ", subsequent_indent="  ") + "\n" for note in part.notes)
-    return "\n".join(filter(None, (title, notes, f"{rows}\n" if part.figures else "")))
+    failed = "".join(f"- failed: `{name}`\n" for name in part.failed)
+    return "\n".join(filter(None, (title, failed, notes, f"{rows}\n" if part.figures else "")))
 
 
 if __name__ == "__main__":

@@ -31,3 +31,20 @@ def test_what_measured_nothing_has_no_table(tmp_path: Path) -> None:
     assert proof.section(proof.Part("lint", "abc", "2026-01-01", 3, [])) == (
         "## lint\n\nCommit abc, 2026-01-01: passed in 3 s.\n"
     )
+
+
+REPORT = """<testsuites><testsuite tests="3">
+<testcase classname="tests.lab.walk.test_one" name="test_a[trixie]" time="1"/>
+<testcase classname="tests.lab.walk.test_one" name="test_b"><failure message="x">no</failure></testcase>
+<testcase classname="tests.lab.walk.test_one" name="test_c"><skipped message="not here"/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_what_failed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "walk.xml").write_text(REPORT)
+    counts, failed = proof.judged(tmp_path / "walk.xml")
+    assert counts == {"passed": 1, "failed": 1, "skipped": 1}
+    assert proof.section(proof.Part("walk", "abc", "2026-01-01", 3, [], [], counts, failed, whole=False)) == (
+        "## walk\n\nCommit abc, 2026-01-01: failed in 3 s (1 passed, 1 failed, 1 skipped).\n\n"
+        "- failed: `test_one: test_b`\n"
+    )
