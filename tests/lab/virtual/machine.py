@@ -114,6 +114,16 @@ class Machine:
     def boot_id(self) -> str:
         return self.shell.output("cat", "/proc/sys/kernel/random/boot_id")
 
+    def wait_answer(self, limit: float) -> None:
+        deadline = time.monotonic() + limit
+        while True:
+            with suppress(CommandError):
+                self.boot_id()
+                return
+            if time.monotonic() > deadline:
+                raise MoorageError(f"{self.name} did not answer within {limit:.0f} s: see {self.directory}/console.log")
+            time.sleep(0.5)
+
     def wait_boot(self, earlier: str, limit: float) -> None:
         """Until the guest has booted anew and its slurmd has come up."""
         deadline = time.monotonic() + limit
