@@ -16,7 +16,7 @@ from virtual.cache import CACHE
 from virtual.census import census, owner
 from virtual.cluster import Cluster
 from virtual.jobs import Job
-from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch, make_ready, record
+from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, OF_A_SNAPSHOT, Watch, make_ready, record
 from virtual.moored import START_LIMIT, moored, ready
 from virtual.under_way import RUNS, SAYS, under_way, watched
 from virtual.upsets import requeued
@@ -51,7 +51,7 @@ def kept(watch: Watch, figures: Figures) -> Afloat:
     suite = watch.lab.request.suite
     figures.add(f"start-up of a job with a cluster, as its output has it ({suite})", ready(job.output), "s")
     watch.lab.snapshot()
-    return Afloat(job, replace(watch, before=before))
+    return Afloat(job, replace(watch, before=before, excluded=(*EXCLUDED, OF_A_SNAPSHOT)))
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_by_a_requeue_and_in_the_middle_of_its_second_start(afloat: Afloat) -> N
 @only_trixie
 def test_by_a_power_cut(afloat: Afloat) -> None:
     """The node clears up at boot, and the next job has a cluster of its own, whose failing script is its end."""
-    lost, cut = afloat.job, replace(afloat.watch, excluded=(*EXCLUDED, AT_A_POWER_CUT))
+    lost, cut = afloat.job, replace(afloat.watch, excluded=(*afloat.watch.excluded, AT_A_POWER_CUT))
     with cut.nothing_left() as endings:
         endings[lost.id] = "power cut while its cluster ran"
         lost.shell.run(["scontrol", "update", f"JobId={lost.id}", "Requeue=0"])

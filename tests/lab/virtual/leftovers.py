@@ -91,6 +91,12 @@ AT_A_POWER_CUT = Exclusion(
     "file", r"/var/lib/slurm/slurmd/(n\d+_|hwloc_topo_)\d+\..*", "of any job's steps, moored or not, at a power cut"
 )
 
+OF_A_SNAPSHOT = Exclusion(
+    "process",
+    r"sshd\S* of uid 0 in /system\.slice/ssh\.service",
+    "the connection of these tests, which in the guest goes on when it is restored",
+)
+
 
 @dataclass
 class Watch:
