@@ -26,6 +26,8 @@ PORT = 22600
 # It goes on without its cluster, with an exit code of its own.
 GOES_ON = f'{RUNS} until grep -q "lost:" ~/job-$SLURM_JOB_ID.out; do sleep 1; done; exit 3'
 OWN_END = ("FAILED", "3:0")
+# Its controller, which is cut off with the node, writes down what it was told a moment later.
+KEPT_BY_SLURM = "touch /run/told; until [ /var/lib/slurm/slurmctld/job_state -nt /run/told ]; do sleep 0.2; done"
 MIDDLE = "starting the control plane"
 only_trixie = pytest.mark.parametrize("watch", ["trixie"], indirect=True)
 
@@ -125,6 +127,7 @@ def test_by_a_power_cut(afloat: Afloat) -> None:
     with cut.nothing_left() as endings:
         endings[lost.id] = "power cut while its cluster ran"
         lost.shell.run(["scontrol", "update", f"JobId={lost.id}", "Requeue=0"])
+        lost.shell.run(["sh", "-c", KEPT_BY_SLURM])
         cut.lab.reset(cut.machine.name)
         make_ready(cut.machine)
         job = moored(lost.shell, f"{RUNS} exit 7")
