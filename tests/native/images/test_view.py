@@ -197,6 +197,16 @@ def test_removed_images_stay_while_a_job_sees_the_store(aboard: Aboard, engine: 
     assert list(filled.copies.iterdir()) == []
 
 
+def test_a_node_without_a_disk_has_it_in_memory(store: Store, way: Way, request: pytest.FixtureRequest) -> None:
+    store.path.mkdir(mode=0o700)
+    mounts.mount_tmpfs(store.path, size=1 << 28, inodes=10000, uid=0, gid=0, mode=0o700)
+    filled: Store = request.getfixturevalue("filled")
+    assert view.choose("auto", probe.trouble(filled)).kind == "idmap"
+    aboard: Aboard = request.getfixturevalue("aboard")
+    assert aboard.shell("cat /secret; ls /data") == "for root\n"
+    assert mounts.holding(aboard.point, mounts.table()).kind == "tmpfs"
+
+
 def test_a_second_job_of_the_user_is_quick(aboard: Aboard, engine: Engine, filled: Store, way: Way) -> None:
     second = boarded(engine, filled, way, 8)
     try:
