@@ -64,7 +64,8 @@ def _copying(scene: Scene) -> float:
         return 0
     from moorage.images import health
 
-    with suppress(UserError):
+    # What is wrong with the store is found elsewhere.
+    with suppress(OSError, MoorageError):
         way = health.way(scene.config.store)
         return scene.config.wait.copy if way and way.kind == "copy" else 0
     return 0
