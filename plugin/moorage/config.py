@@ -174,6 +174,7 @@ class Wait:
 
     lock: float = field(default=30.0, metadata=read(seconds()))
     warden: float = field(default=30.0, metadata=read(seconds()))
+    copy: float = field(default=300.0, metadata=read(seconds()))
     placeholder: float = field(default=60.0, metadata=read(seconds()))
     agents: float = field(default=120.0, metadata=read(seconds()))
     podman: float = field(default=120.0, metadata=read(seconds()))

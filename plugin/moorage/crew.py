@@ -18,6 +18,8 @@ from moorage.watch import Watch
 
 MOST_LINES: Final = 2000
 LEAVING: Final = 5.0
+# Until a node tells of a phase of its own.
+AT_FIRST: Final = "starting the agents"
 
 # srun's words (up to 26.05).
 _NODE_FAILURE: Final = re.compile(r"srun: error: Node failure on (\S+?)\.?")
@@ -30,6 +32,8 @@ class Words:
     """What the agents have said so far."""
 
     ready: set[str] = field(default_factory=set)
+    # Which phase of its start each node has told of last.
+    phases: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     usage: dict[str, dict[str, Any]] = field(default_factory=dict)
     # By what they are of, and on which node.
@@ -122,6 +126,16 @@ class Crew:
         known = self.words.ready | self.words.failures.keys()
         return [self._by(node, "it did not get ready in time") for node in hosts if node not in known]
 
+    def unheard(self, hosts: Sequence[str]) -> list[str]:
+        """Whose agents have not said a word, where it cannot be gone on without them."""
+        heard_of = self.words.ready | self.words.failures.keys() | self.words.phases.keys()
+        needed = hosts if self.require == "all" else [self.first]
+        return [node for node in needed if node not in heard_of]
+
+    def late(self, hosts: Sequence[str]) -> list[str]:
+        """What those are at who are not ready."""
+        return [self._by(node, self.words.phases.get(node, AT_FIRST)) for node in hosts if node not in self.words.ready]
+
     def _by(self, node: str, cause: str) -> str:
         return f"{node}: {cause}" if self.nodes > 1 else cause
 
@@ -198,6 +212,7 @@ class Crew:
         node = str(message.get("node", "?"))
         match message:
             case {"event": "phase", "text": str(text)}:
+                self.words.phases[node] = text
                 self.tell("phase", text if self.nodes == 1 else f"{node}: {text}")
             case {"event": "step", "id": str(number)}:
                 self.words.step = number

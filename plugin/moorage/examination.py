@@ -28,6 +28,8 @@ class Report:
     left_out: list[str] = field(default_factory=list)
     # What this node has of which version, by what others of a job should have as well.
     versions: dict[str, str] = field(default_factory=dict)
+    # How jobs see the node's images, and at what cost.
+    images: str = ""
 
     @property
     def faults(self) -> list[Finding]:
@@ -51,9 +53,22 @@ def _own_mounts(scene: Scene) -> Iterator[Finding]:
 
 
 def _limits(scene: Scene) -> Iterator[Finding]:
-    settings = scene.config
-    seconds = {"Prolog": settings.wait.lock + settings.wait.warden, "Epilog": settings.epilog_limit}
+    wait = scene.config.wait
+    seconds = {"Prolog": wait.lock + wait.warden + _copying(scene), "Epilog": scene.config.epilog_limit}
     return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, seconds)
+
+
+def _copying(scene: Scene) -> float:
+    """How long a Prolog may copy images; only root may know whether any does."""
+    if os.geteuid() != 0 or not scene.config.store.path.exists():
+        return 0
+    from moorage.images import health
+
+    # What is wrong with the store is found elsewhere.
+    with suppress(OSError, MoorageError):
+        way = health.way(scene.config.store)
+        return scene.config.wait.copy if way and way.kind == "copy" else 0
+    return 0
 
 
 def _subids(scene: Scene) -> Iterator[Finding]:
@@ -102,6 +117,15 @@ def _store(scene: Scene) -> Iterator[Finding]:
         yield from health.check(scene.config.store, every_byte=scene.every_byte)
 
 
+def _images(scene: Scene) -> str:
+    from moorage.images import health
+
+    # What is wrong with it is found elsewhere.
+    with suppress(OSError, MoorageError):
+        return health.shown(scene.config.store)
+    return ""
+
+
 def _leftovers(scene: Scene) -> Iterator[Finding]:
     from moorage import leftovers
 
@@ -144,6 +168,8 @@ def examine(
         scene = Scene(settings, around, facts, node or Node(), every_byte)
         _carry_out([check for check in (*EACH_JOB, *MORE) if not (quick and check.slow)], scene, report)
         report.versions |= versions.of(scene)
+        if not quick:
+            report.images = _images(scene)
     return report
 
 

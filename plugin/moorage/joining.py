@@ -78,6 +78,7 @@ def configuration(plan: Plan, segment: Segment, place: int) -> dict[str, Any]:
     labels = ",".join(f"{name}={value}" for name, value in plan.labels.items())
     arguments = {"node-ip": bridge.address(segment, place), "provider-id": provider, "node-labels": labels}
     return {
+        # Every kubeadm since 1.31 reads it, whatever format kind uses.
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "JoinConfiguration",
         "nodeRegistration": {

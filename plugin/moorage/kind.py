@@ -18,6 +18,8 @@ from moorage.hardware import Bind, Hardware
 OLDEST: Final = (1, 32)
 # From then on the format that says so is no beta any more.
 SETTLED: Final = (1, 34)
+# From then on kind (0.33) tells kubeadm all in its format v1beta4, and before in v1beta3.
+BETA4: Final = (1, 36)
 # What the kubelet asks without a certificate, and kubeadm in its waits.
 HEALTH: Final = ("/livez", "/readyz", "/healthz")
 # Where the node finds our files.
@@ -74,6 +76,10 @@ class Plan:
     def lease(self) -> float:
         """Of what is renewed again and again; longer helps nobody, and delays what follows on its end."""
         return min(self.patience, 2.0)
+
+    @property
+    def beta4(self) -> bool:
+        return self.version >= BETA4
 
 
 def name(job: int) -> str:
@@ -167,14 +173,15 @@ def authentication(version: Version) -> dict[str, Any]:
 
 def kubeadm(plan: Plan) -> list[dict[str, Any]]:
     """Patches of what kind writes for kubeadm and kubelet."""
-    waits = {"timeouts": timeouts(plan.patience)}
+    keys = {"encryptionAlgorithm": "ECDSA-P256"} if plan.beta4 else {"featureGates": {"PublicKeysECDSA": True}}
+    waits = {"timeouts": timeouts(plan.patience)} if plan.beta4 else {}
     return [
-        {"kind": "ClusterConfiguration", "encryptionAlgorithm": "ECDSA-P256", "etcd": {"local": _etcd(plan)}}
-        | {"apiServer": _api_server(), **_controllers(plan)},
+        {"kind": "ClusterConfiguration", **keys, "etcd": {"local": _etcd(plan)}}
+        | {"apiServer": _api_server(plan), **_controllers(plan)},
         {"kind": "InitConfiguration", "bootstrapTokens": [{"token": plan.token}]}
         | {"nodeRegistration": {"name": plan.name}, "patches": {"directory": f"{FILES}/{PATCHES}"}}
         | {"skipPhases": list(SKIPPED), **waits},
-        {"kind": "JoinConfiguration", "discovery": {"bootstrapToken": {"token": plan.token}}, **waits},
+        {"kind": "JoinConfiguration", "discovery": {"bootstrapToken": {"token": plan.token}}},
         {"kind": "KubeletConfiguration", "systemReserved": dict(plan.reserved)}
         | {
             # Upstream's 10 s are what a node may be ready without anybody hearing of it.
@@ -185,13 +192,16 @@ def kubeadm(plan: Plan) -> list[dict[str, Any]]:
     ]
 
 
-def _api_server() -> dict[str, Any]:
+def _api_server(plan: Plan) -> dict[str, Any]:
     inside = f"/etc/kubernetes/{AUTHENTICATION}"
     # Not read-only once more: the runtime would mount it anew for that, which fails where a flag is locked (runc 1.1).
     volume = {"name": "authentication", "hostPath": f"{FILES}/{AUTHENTICATION}", "mountPath": inside}
+    # The one of kubeadm's waits that v1beta3 has a word for.
+    wait = {} if plan.beta4 else {"timeoutForControlPlane": timeouts(plan.patience)["controlPlaneComponentHealthCheck"]}
     return {
-        "extraArgs": arguments({"authentication-config": inside}),
+        "extraArgs": _arguments({"authentication-config": inside}, plan),
         "extraVolumes": [{**volume, "readOnly": False, "pathType": "File"}],
+        **wait,
     }
 
 
@@ -199,8 +209,8 @@ def _etcd(plan: Plan) -> dict[str, Any]:
     """Nobody wants its data back after a crash: they are in memory, or at least not waited for."""
     beat = {"heartbeat-interval": f"{100 * plan.lease:.0f}", "election-timeout": f"{1000 * plan.lease:.0f}"}
     if plan.etcd == "memory":
-        return {"dataDir": ETCD_IN_MEMORY, "extraArgs": arguments(beat)}
-    return {"extraArgs": arguments({"unsafe-no-fsync": "true", **beat})}
+        return {"dataDir": ETCD_IN_MEMORY, "extraArgs": _arguments(beat, plan)}
+    return {"extraArgs": _arguments({"unsafe-no-fsync": "true", **beat}, plan)}
 
 
 def _controllers(plan: Plan) -> dict[str, Any]:
@@ -209,8 +219,8 @@ def _controllers(plan: Plan) -> dict[str, Any]:
     elections = {f"leader-elect-{name}": _seconds(limit * plan.lease) for name, limit in leases.items()}
     grace = {"node-monitor-grace-period": _seconds(50 * plan.patience)}
     return {
-        "controllerManager": {"extraArgs": arguments(elections | grace)},
-        "scheduler": {"extraArgs": arguments(elections)},
+        "controllerManager": {"extraArgs": _arguments(elections | grace, plan)},
+        "scheduler": {"extraArgs": _arguments(elections, plan)},
     }
 
 
@@ -261,7 +271,12 @@ def _names(plan: Plan) -> dict[str, Any]:
     return pod | {"replicas": 1, "strategy": {"rollingUpdate": {"maxUnavailable": 0}}}
 
 
+def _arguments(values: Mapping[str, str], plan: Plan) -> list[dict[str, str]] | dict[str, str]:
+    return arguments(values) if plan.beta4 else dict(values)
+
+
 def arguments(values: Mapping[str, str]) -> list[dict[str, str]]:
+    """As v1beta4 has them."""
     return [{"name": name, "value": value} for name, value in values.items()]
 
 

@@ -122,6 +122,6 @@ def _show_images(plan: Plan) -> Path | None:
     if not view.exists(store):
         return None
     way = view.choose(plan.config.store.view, probe.trouble(store))
-    point = view.make(plan.job, store, way, view.owners(plan.job, plan.granted))
+    point = view.make(plan.job, store, way, view.owners(plan.job, plan.granted), plan.config.wait.copy)
     journal.log(f"shows the node's images by {way.kind} ({way.reason})", phase=PHASE, job=plan.job)
     return point

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from moorage import bundle, command, kubeconfig, option, phases, podman, step
-from moorage.crew import Crew
+from moorage.crew import AT_FIRST, Crew
 from moorage.deadline import Deadline
 from moorage.errors import FAILED, MoorageError, UsageError, UserError
 from moorage.mooring import Mooring
@@ -102,14 +102,12 @@ class Runner:
         return code
 
     def _start(self) -> None:
-        self.progress.phase("starting the agents")
+        self.progress.phase(AT_FIRST)
         self.srun = step.srun(self.mooring.srun, self.environ)
         agent = [str(self.mooring.places.release / AGENT[0]), *AGENT[1:]]
         argv = step.argv(self.srun, self.mooring.job, self.crew.nodes, agent, self.hosts)
         self.crew.start(argv, step.environment(self.environ))
-        limit = self._longest_start
-        if not self.watch.until(self._started, Deadline(limit), self.progress.tick) and not self.crew.enough:
-            raise MoorageError(f"not ready after {limit:g} s")
+        self._await_ready()
         if self._deadly:
             raise Interrupted(self._deadly[0])
         if self.crew.failure:
@@ -120,6 +118,20 @@ class Runner:
             self.progress.say(f"not there: {loss}; the rest goes on, as required{kept}")
         self.start_up = self.progress.elapsed
         self.progress.say(f"ready after {duration(self.start_up)}")
+
+    def _await_ready(self) -> None:
+        """Each agent keeps limits of its own once it runs; that they do run, and all of it together, is ours to see."""
+        limit, agents, hosts = self._longest_start, self.mooring.waits.agents, self.mooring.hosts
+        deadline = Deadline(limit)
+        self.watch.until(self._heard_of, deadline.within(agents), self.progress.tick)
+        if not self._heard_of():
+            missing = ", ".join(self.crew.unheard(hosts))
+            raise MoorageError(f"{AT_FIRST}: not done after {agents:g} s, nothing was heard of {missing}")
+        if not self.watch.until(self._started, deadline, self.progress.tick) and not self.crew.enough:
+            raise MoorageError(f"{'; '.join(self.crew.late(hosts))}: not ready after {limit:g} s")
+
+    def _heard_of(self) -> bool:
+        return self._started() or not self.crew.unheard(self.mooring.hosts)
 
     @property
     def _longest_start(self) -> float:

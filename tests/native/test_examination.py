@@ -73,6 +73,13 @@ def test_of_each_thing_the_version_is_told(site: Site) -> None:
     }
 
 
+def test_the_way_of_showing_images_is_told_with_its_price(site: Site) -> None:
+    said = r"copy \(store.view says so\): each user's first job copies \d+ (bytes|KiB)"
+    assert re.fullmatch(said, examined(site).images)
+    assert doctor(site).stdout.splitlines()[-1].startswith("images are shown by copy (")
+    assert examined(site, quick=True).images == ""
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_and_nothing_else(fault: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     breakage, words = FAULTS[fault]

@@ -33,7 +33,7 @@ TaskPlugin=task/cgroup,task/affinity
 PrologFlags=Contain
 Prolog={slurm}/prolog.d/*
 Epilog={slurm}/epilog.d/*
-PrologTimeout=120
+PrologTimeout=600
 EpilogTimeout=120
 """
 CONFIGURATION = f"""\

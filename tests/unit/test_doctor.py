@@ -36,7 +36,8 @@ def give(monkeypatch: pytest.MonkeyPatch) -> Give:
 
         def examine(_: object, **how: object) -> Report:
             asked.append(how)
-            return Report(list(findings), list(left_out), {"podman": "podman version 5.4.2"})
+            versions = {"podman": "podman version 5.4.2"}
+            return Report(list(findings), list(left_out), versions, "copy (why): 1.9 GiB" if findings else "")
 
         monkeypatch.setattr(examination, "examine", examine)
         return asked
@@ -87,7 +88,10 @@ def test_a_line_for_each_finding(
 ) -> None:
     give(*found)
     assert called() == code
-    assert capsys.readouterr().out.splitlines() == said
+    assert capsys.readouterr().out.splitlines() == [
+        *said,
+        *(["images are shown by copy (why): 1.9 GiB"] if found else []),
+    ]
 
 
 def test_json_has_all_of_a_finding(give: Give, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +103,7 @@ def test_json_has_all_of_a_finding(give: Give, capsys: pytest.CaptureFixture[str
         "findings": [dataclasses.asdict(SYSCTL), dataclasses.asdict(ADVICE)],
         "not_looked_at": ["store"],
         "versions": {"podman": "podman version 5.4.2"},
+        "images": "copy (why): 1.9 GiB",
     }
     assert said.err == ""
 

@@ -36,6 +36,10 @@ def patch(kind_: str, plan: Plan = PLAN) -> dict[str, Any]:
     return dict(found)
 
 
+# The last for which kind uses kubeadm's older format.
+OLDER = replace(PLAN, version=(1, 35, 9))
+
+
 def arguments(of: dict[str, Any]) -> dict[str, str]:
     assert len({one["name"] for one in of["extraArgs"]}) == len(of["extraArgs"])
     return {one["name"]: one["value"] for one in of["extraArgs"]}
@@ -66,6 +70,21 @@ class TestCluster:
 
     def test_it_is_data_and_survives_as_text(self) -> None:
         assert json.loads(json.dumps(kind.configuration(PLAN))) == kind.configuration(PLAN)
+
+    @pytest.mark.parametrize("etcd", ["memory", "disk"])
+    def test_older_versions_are_told_the_same_in_the_older_format(self, etcd: kind.Storage) -> None:
+        newer, older = (patch("ClusterConfiguration", replace(plan, etcd=etcd)) for plan in (PLAN, OLDER))
+        for part in ("apiServer", "controllerManager", "scheduler"):
+            assert older[part]["extraArgs"] == arguments(newer[part])
+        assert older["etcd"]["local"]["extraArgs"] == arguments(newer["etcd"]["local"])
+        assert older["apiServer"]["extraVolumes"] == newer["apiServer"]["extraVolumes"]
+
+    def test_what_the_older_format_has_no_word_for_is_left_out(self) -> None:
+        cluster = patch("ClusterConfiguration", replace(OLDER, patience=2.0))
+        assert "encryptionAlgorithm" not in cluster
+        assert cluster["apiServer"]["timeoutForControlPlane"] == "480s"
+        assert "timeoutForControlPlane" not in patch("ClusterConfiguration")["apiServer"]
+        assert "timeouts" not in patch("InitConfiguration", OLDER)
 
     def test_no_patch_is_tied_to_a_version_of_kubeadms_format(self) -> None:
         """One that does not fit is dropped by kind without a word."""
@@ -121,6 +140,7 @@ class TestStrangers:
 class TestCost:
     def test_keys_are_cheap(self) -> None:
         assert patch("ClusterConfiguration")["encryptionAlgorithm"] == "ECDSA-P256"
+        assert patch("ClusterConfiguration", OLDER)["featureGates"] == {"PublicKeysECDSA": True}
 
     @pytest.mark.parametrize(("etcd", "directory", "syncs"), [("memory", "/run/etcd", True), ("disk", None, False)])
     def test_etcd(self, etcd: kind.Storage, directory: str | None, syncs: bool) -> None:
@@ -189,7 +209,7 @@ class TestPatience:
         plan = replace(PLAN, patience=8.0)
         cluster = patch("ClusterConfiguration", plan)
         assert arguments(cluster["scheduler"])["leader-elect-lease-duration"] == "30s"
-        assert patch("JoinConfiguration", plan)["timeouts"]["discovery"] == "2400s"
+        assert patch("InitConfiguration", plan)["timeouts"]["discovery"] == "2400s"
         probe = self.probes("etcd", plan)["livenessProbe"]
         assert probe["timeoutSeconds"] == 120
         assert probe["periodSeconds"] * probe["failureThreshold"] == 640

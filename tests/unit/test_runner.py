@@ -175,8 +175,8 @@ class TestSeveralNodes:
     @pytest.mark.parametrize(
         ("require", "heard", "code", "line"),
         [
-            ("all", ["n1", "n2"], 1, "not ready after 1 s"),
-            ("any", ["n2", "n3"], 1, "not ready after 1 s"),
+            ("all", ["n1", "n2"], 1, "starting the agents: not done after 0.5 s, nothing was heard of n3"),
+            ("any", ["n2", "n3"], 1, "starting the agents: not done after 0.5 s, nothing was heard of n1"),
             ("any", ["n1", "n2"], 9, "not there: n3: it did not get ready in time; the rest goes on, as required"),
         ],
     )
@@ -186,6 +186,13 @@ class TestSeveralNodes:
         ended, said = run([ready(node) for node in heard], require)
         assert ended == code
         assert any(line in one for one in said)
+
+    @pytest.mark.parametrize("require", ["all", "any"])
+    def test_what_takes_too_long_is_named(self, run: Callable[..., Any], require: str) -> None:
+        phases = [{"node": node, "event": "phase", "text": "preparing Podman"} for node in ("n1", "n2")]
+        ended, said = run([*phases, ready("n2"), ready("n3")], require)
+        assert ended == 1
+        assert "moorage: n1: preparing Podman: not ready after 1 s" in said[-1]
 
     def test_a_cluster_may_go_without(self, run: Callable[..., Any]) -> None:
         """Its first node knows who will come and who will not."""

@@ -16,29 +16,29 @@ from typing import Final
 
 from moorage import idmap
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError
+from moorage.errors import MoorageError, UserError
 from moorage.idmap import Owners
 from moorage.images import opaque
 from moorage.images.layers import Layer, layers
 from moorage.images.store import Store
 
 OVERFLOW: Final = 65534
-# Another job of the user may be making the copy: some GB.
-WAIT: Final = 300.0
 ASK_AGAIN: Final = 0.1
 # The rest of what Podman's library keeps is of containers, which the store has none of.
 DESCRIPTIONS: Final = ("overlay-images", "overlay-layers")
 KEPT: Final = (opaque.USERS, "security.capability")
 SET_ID: Final = stat.S_ISUID | stat.S_ISGID
-CHUNK: Final = 1 << 30
+# Between two of them the time is looked at.
+CHUNK: Final = 1 << 26
 
 
-def ready(store: Store, uid: int, whose: Owners) -> Path:
-    """The user's copy, which has by now all that the store has."""
+def ready(store: Store, uid: int, whose: Owners, limit: float) -> Path:
+    """The user's copy, which has by now all that the store has; what is not done in time is the next one's to do."""
     place = store.copies / f"{uid}-{hashlib.sha256(repr(whose).encode()).hexdigest()[:16]}"
     place.mkdir(mode=0o700, exist_ok=True)
-    with _locked(place):
-        copier = Copier(store, whose)
+    time_left = TimeLeft(limit)
+    with _locked(place, time_left):
+        copier = Copier(store, whose, time_left)
         graph = place / "images"
         for directory in (graph, graph / "overlay", graph / "overlay/l"):
             copier.directory(directory)
@@ -56,12 +56,26 @@ def remove_all(store: Store) -> None:
         shutil.rmtree(place)
 
 
+class TimeLeft:
+    """For all of it, and for waiting while another job of the user makes it: slurmd does not wait for ever."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.deadline = Deadline(limit)
+
+    def insist(self) -> None:
+        if self.deadline.passed:
+            what = f"the node's images were not copied for this user within {self.limit:g} s"
+            raise UserError(what, "submit the job anew, which goes on from there, or have wait.copy raised")
+
+
 @dataclass
 class Copier:
     """Copies trees of root's for one user. Links are copied and never followed; of devices only whiteouts are."""
 
     store: Store
     whose: Owners
+    time: TimeLeft
     # A file of several names stays one: where the first of them was put.
     seen: dict[tuple[int, int], Path] = field(default_factory=dict)
 
@@ -87,6 +101,7 @@ class Copier:
             copy.mkdir(mode=0o700)
             made.append((directory, copy))
             self.store.insist_on_room()
+            self.time.insist()
             with os.scandir(directory) as entries:
                 for entry in entries:
                     pair = (Path(entry.path), copy / entry.name)
@@ -103,7 +118,7 @@ class Copier:
             os.link(earlier, target, follow_symlinks=False)
             return
         if stat.S_ISREG(status.st_mode):
-            _content(source, target)
+            self.content(source, target)
         elif stat.S_ISLNK(status.st_mode):
             target.symlink_to(source.readlink())
         elif stat.S_ISFIFO(status.st_mode):
@@ -115,6 +130,12 @@ class Copier:
         if status.st_nlink > 1:
             self.seen[status.st_dev, status.st_ino] = target
         self.dress(source, target)
+
+    def content(self, source: Path, target: Path) -> None:
+        """Blocks are shared where the file system can."""
+        with source.open("rb") as old, target.open("xb") as new:
+            while os.copy_file_range(old.fileno(), new.fileno(), CHUNK):
+                self.time.insist()
 
     def dress(self, source: Path, target: Path) -> None:
         status = source.lstat()
@@ -154,31 +175,22 @@ def _exchange(copier: Copier, source: Path, target: Path) -> None:
     shutil.rmtree(new)
 
 
-def _content(source: Path, target: Path) -> None:
-    """Blocks are shared where the file system can."""
-    with source.open("rb") as old, target.open("xb") as new:
-        while os.copy_file_range(old.fileno(), new.fileno(), CHUNK):
-            pass
-
-
 @contextmanager
-def _locked(place: Path) -> Iterator[None]:
+def _locked(place: Path, time_left: TimeLeft) -> Iterator[None]:
     descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        _lock(descriptor, place)
+        _lock(descriptor, time_left)
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, place: Path) -> None:
-    deadline = Deadline(WAIT)
+def _lock(descriptor: int, time_left: TimeLeft) -> None:
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if deadline.passed:
-                raise MoorageError(f"the copy {place} has been in the making for more than {WAIT:g} s") from None
+            time_left.insist()
             time.sleep(ASK_AGAIN)
         else:
             return

@@ -14,7 +14,10 @@ from moorage.errors import MoorageError, UserError
 from moorage.finding import Finding
 from moorage.images import catalog, probe, verification, view
 from moorage.images.catalog import Image
+from moorage.images.layers import layers
 from moorage.images.store import Store
+from moorage.images.view import Way
+from moorage.progress import size
 
 CHECK: Final = "store"
 # What comes of files of Podman's that are not as it writes them.
@@ -28,7 +31,7 @@ def check(settings: Settings, *, every_byte: bool = False) -> Iterator[Finding]:
     if fault := next(_place(store), None):
         yield fault
     elif view.exists(store):
-        yield from _view(settings.view, store)
+        yield from _view(settings, store)
         yield from _images(store, every_byte)
 
 
@@ -57,6 +60,28 @@ def holds(store: Store, wanted: str) -> bool:
         return True
 
 
+def way(settings: Settings) -> Way | None:
+    """How jobs see it; None where there is nothing to be seen, and a UserError where they cannot as they shall."""
+    store = Store.configured(settings)
+    return view.choose(settings.view, _trouble(settings.view, store)) if view.exists(store) else None
+
+
+def shown(settings: Settings) -> str:
+    """The same with its reason and what it costs."""
+    found = way(settings)
+    if not found:
+        return ""
+    copied = f"each user's first job copies {_amount(Store.configured(settings))}"
+    return f"{found.kind} ({found.reason}): {copied if found.kind == 'copy' else 'that takes no space'}"
+
+
+def _amount(store: Store) -> str:
+    try:
+        return size(sum(layer.size for layer in layers(store.graph).values()))
+    except (*DAMAGE, MoorageError):
+        return "the store"
+
+
 def _place(store: Store) -> Iterator[Finding]:
     for place in (store.path, store.graph):
         status = place.lstat() if place.exists() else None
@@ -67,20 +92,21 @@ def _place(store: Store) -> Iterator[Finding]:
         yield Finding(CHECK, cause, "set store.path to a directory on a disk")
 
 
-def _view(wanted: ViewKind, store: Store) -> Iterator[Finding]:
+def _view(settings: Settings, store: Store) -> Iterator[Finding]:
     """Where owners cannot be mapped, jobs copy, if they may: that works, and takes space."""
-    if wanted == "copy" or not (trouble := _trouble(store)):
-        return
     try:
-        way = view.choose(wanted, trouble)
+        found = way(settings)
     except UserError as error:
         yield Finding(CHECK, error.what, error.remedy)
-    else:
-        cause = f"{way.reason}, so that each user's first job copies the store"
+        return
+    if found and found.kind == "copy" and settings.view != "copy":
+        cause = f"{found.reason}, so that each user's first job copies {_amount(store)}"
         yield Finding(CHECK, cause, "move store.path to ext4 or XFS, or accept it with store.view: copy", "advice")
 
 
-def _trouble(store: Store) -> str:
+def _trouble(wanted: ViewKind, store: Store) -> str:
+    if wanted == "copy":
+        return ""
     return probe.trouble(store) if store.probes.is_dir() else f"there is no {store.probes}"
 
 

@@ -60,8 +60,11 @@ def exists(store: Store) -> bool:
     return (store.graph / "overlay-images" / "images.json").exists()
 
 
-def make(job: Job, store: Store, way: Way, whose: Owners) -> Path:
-    """Mount the job's view; on failure nothing of it is left. It goes with the job's run directory, or by `remove`."""
+def make(job: Job, store: Store, way: Way, whose: Owners, limit: float) -> Path:
+    """Mount the job's view, for which a copy may take so long; on failure nothing of it is left.
+
+    It goes with the job's run directory, or by `remove`.
+    """
     if not exists(store):
         raise UserError(f"the store {store.path} has no images", "ask the administrator for `moorage image add`")
     point = place(job)
@@ -72,7 +75,7 @@ def make(job: Job, store: Store, way: Way, whose: Owners) -> Path:
             with idmap.user_namespace(whose) as namespace:
                 _mount(store.graph, point, namespace)
         else:
-            _mount(copies.ready(store, job.uid, whose), point)
+            _mount(copies.ready(store, job.uid, whose, limit), point)
         _own_locks(job, point)
         undo.pop_all()
     return point

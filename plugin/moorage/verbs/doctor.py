@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         prog="moorage doctor", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--user", action="append", default=[], help="look at this user, too; may be given again")
-    parser.add_argument("--json", action="store_true", help="print {node, findings, not_looked_at, versions}")
+    parser.add_argument("--json", action="store_true", help="print {node, findings, not_looked_at, versions, images}")
     depth = parser.add_mutually_exclusive_group()
     depth.add_argument(
         "--quick", action="store_true", help="start no programs whose version is known: for a health check"
@@ -63,12 +63,14 @@ def parser() -> argparse.ArgumentParser:
 def as_lines(report: Report) -> str:
     """Faults come first: who wants one line takes the first."""
     faults = [f"{fault.check}: {fault}" for fault in report.faults] or ["nothing is wrong"]
-    return "\n".join([*faults, *(f"{one.check}: advice: {one}" for one in report.findings if one.fault == "advice")])
+    advice = [f"{one.check}: advice: {one}" for one in report.findings if one.fault == "advice"]
+    images = [f"images are shown by {report.images}"] if report.images else []
+    return "\n".join([*faults, *advice, *images])
 
 
 def as_json(report: Report) -> str:
     found = [asdict(finding) for finding in report.findings]
-    said = {"findings": found, "not_looked_at": report.left_out, "versions": report.versions}
+    said = {"findings": found, "not_looked_at": report.left_out, "versions": report.versions, "images": report.images}
     return json.dumps({"node": socket.gethostname(), **said})
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from support.figures import Figures
-from virtual.aboard import Roles, wait_until
+from virtual.aboard import Roles, tell, wait_until
 from virtual.cache import CACHE
 from virtual.census import census, owner
 from virtual.cluster import Cluster
@@ -23,8 +23,19 @@ from virtual.upsets import requeued
 
 DIRECTORY = CACHE / "test-endings"
 PORT = 22600
-# It goes on without its cluster, with an exit code of its own.
-GOES_ON = f'{RUNS} until grep -q "lost:" ~/job-$SLURM_JOB_ID.out; do sleep 1; done; exit 3'
+# It goes on without its cluster, which it takes down itself when it is told to, with an exit code of its own.
+GOES_ON = f"""
+{RUNS}
+until grep -q "lost:" ~/job-$SLURM_JOB_ID.out; do
+    if [ -e ~/told-$SLURM_JOB_ID-down ]; then
+        kubectl get nodes
+        /opt/moorage/bin/moorage down
+        break
+    fi
+    sleep 1
+done
+exit 3
+"""
 OWN_END = ("FAILED", "3:0")
 # Its controller, which is cut off with the node, writes down what it was told a moment later.
 KEPT_BY_SLURM = "touch /run/told; until [ /var/lib/slurm/slurmctld/job_state -nt /run/told ]; do sleep 0.2; done"
@@ -105,6 +116,22 @@ def test_by_the_loss_of_one_of_ours(afloat: Afloat, role: str) -> None:
         Roles(job).kill(role)
         job.wait_gone()
     assert job.end == (("FAILED", "0:9") if role == "moorage run" else OWN_END)
+
+
+@pytest.mark.parametrize("killed", ["nobody", "placeholder"])
+@only_trixie
+def test_by_moorage_down(afloat: Afloat, killed: str) -> None:
+    """Nobody misses the placeholder: the cluster answers once more before it is taken down."""
+    job = afloat.job
+    with afloat.watch.nothing_left() as endings:
+        endings[job.id] = f"moorage down, after SIGKILL of {killed}"
+        if killed != "nobody":
+            Roles(job).kill(killed)
+        tell(job, "down")
+        job.wait_gone()
+    assert job.output.count(" Ready ") == 2
+    assert "taken down early, as asked for" in job.output
+    assert job.end == OWN_END
 
 
 @only_trixie

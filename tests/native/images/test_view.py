@@ -16,7 +16,11 @@ import pytest
 from moorage import job as jobs
 from moorage import mounts
 from moorage.command import Completed, run
+from moorage.deadline import Deadline
+from moorage.errors import UserError
 from moorage.images import copies, probe, view
+from moorage.images.copies import Copier
+from moorage.images.layers import Layer
 from moorage.images.store import Store
 from moorage.images.view import Way
 from moorage.job import Job
@@ -28,6 +32,8 @@ NAME = "localhost/test/shell:1"
 UID, GID, SUBIDS = 4711, 4712, Range(3000000, 65536)
 USER = "boatman"
 ELSE = 4800
+LIMIT = 60.0
+OWNERS = view.owners(Job(1, 0, UID, GID, USER, "n", frozenset()), {"uid": [SUBIDS], "gid": [SUBIDS]})
 
 
 @pytest.fixture(params=["idmap", "copy"])
@@ -88,7 +94,7 @@ def boarded(engine: Engine, store: Store, way: Way, number: int) -> Aboard:
     own.mkdir(mode=0o700)
     os.chown(own, UID, GID)
     given = {"uid": [SUBIDS], "gid": [SUBIDS]}
-    point = view.make(job, store, way, view.owners(job, given))
+    point = view.make(job, store, way, view.owners(job, given), LIMIT)
     (job.run / "storage.conf").write_text(
         f'[storage]\ndriver = "overlay"\nrootless_storage_path = "{own}/graph"\nrunroot = "{own}/run"\n'
         f'[storage.options]\nadditionalimagestores = ["{point}"]\n'
@@ -191,6 +197,16 @@ def test_removed_images_stay_while_a_job_sees_the_store(aboard: Aboard, engine: 
     assert list(filled.copies.iterdir()) == []
 
 
+def test_a_node_without_a_disk_has_it_in_memory(store: Store, way: Way, request: pytest.FixtureRequest) -> None:
+    store.path.mkdir(mode=0o700)
+    mounts.mount_tmpfs(store.path, size=1 << 28, inodes=10000, uid=0, gid=0, mode=0o700)
+    filled: Store = request.getfixturevalue("filled")
+    assert view.choose("auto", probe.trouble(filled)).kind == "idmap"
+    aboard: Aboard = request.getfixturevalue("aboard")
+    assert aboard.shell("cat /secret; ls /data") == "for root\n"
+    assert mounts.holding(aboard.point, mounts.table()).kind == "tmpfs"
+
+
 def test_a_second_job_of_the_user_is_quick(aboard: Aboard, engine: Engine, filled: Store, way: Way) -> None:
     second = boarded(engine, filled, way, 8)
     try:
@@ -230,8 +246,7 @@ def test_a_file_system_that_maps_no_owners_is_found_out(filled: Store) -> None:
 
 
 def test_copies_have_what_the_store_has(filled: Store) -> None:
-    line = view.owners(Job(1, 0, UID, GID, USER, "n", frozenset()), {"uid": [SUBIDS], "gid": [SUBIDS]})
-    graph = copies.ready(filled, UID, line)
+    graph = copies.ready(filled, UID, OWNERS, LIMIT)
     theirs = {path.relative_to(graph) for path in graph.rglob("*")}
     ours = {
         path.relative_to(filled.graph)
@@ -239,4 +254,29 @@ def test_copies_have_what_the_store_has(filled: Store) -> None:
         for path in (filled.graph / name).rglob("*")
     }
     assert {path for path in ours - theirs if path.parts[0] != "overlay" or len(path.parts) > 2} == set()
-    assert copies.ready(filled, UID, line) == graph
+    assert copies.ready(filled, UID, OWNERS, LIMIT) == graph
+
+
+def test_a_copy_ends_in_time_and_the_next_one_goes_on(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Copier.layer
+
+    def once(copier: Copier, layer: Layer, graph: Path) -> None:
+        whole(copier, layer, graph)
+        copier.time.deadline = Deadline(0)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Copier, "layer", once)
+        with pytest.raises(UserError, match="not copied for this user within 60 s"):
+            copies.ready(filled, UID, OWNERS, LIMIT)
+    (first,) = filled.copies.glob("*/images/overlay/[0-9a-f]*")
+    copies.ready(filled, UID, OWNERS, LIMIT)
+    assert len(list(filled.copies.glob("*/images/overlay/[0-9a-f]*"))) == 2
+    assert first.is_dir()
+
+
+def test_another_copier_is_waited_for_no_longer(filled: Store) -> None:
+    graph = copies.ready(filled, UID, OWNERS, LIMIT)
+    with (graph.parent / "lock").open() as theirs:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match=r"within 0\.2 s"):
+            copies.ready(filled, UID, OWNERS, 0.2)

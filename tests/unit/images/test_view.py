@@ -57,5 +57,5 @@ def test_a_line_is_as_the_kernel_reads_it() -> None:
 
 def test_an_empty_store_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has no images: ask the administrator"):
-        view.make(JOB, Store(tmp_path), Way("copy", ""), view.owners(JOB, {"uid": [], "gid": []}))
+        view.make(JOB, Store(tmp_path), Way("copy", ""), view.owners(JOB, {"uid": [], "gid": []}), 60)
     assert view.place(JOB) == JOB.run / "images"
