@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,17 @@ def test_these_are_refused_in_a_line_that_says_why(facts: str, words: str) -> No
     host = Host(facts)
     assert not fits(host)
     assert host.says(REFUSAL["fail_msg"]).startswith(words)
+
+
+def named(file: str, name: str) -> dict[str, Any]:
+    """A task of the role's."""
+    (task,) = (task for task in read(file) if task["name"] == name)
+    found: dict[str, Any] = task
+    return found
+
+
+def holds(host: Host, task: Mapping[str, Any]) -> bool:
+    return all(host[condition] for condition in task["when"])
 
 
 def test_what_is_too_old_is_so_by_the_same_numbers_as_for_the_doctor() -> None:
@@ -173,16 +185,27 @@ def test_no_directory_that_slurm_names_is_left_empty(matched: tuple[int, int], r
 
 
 @pytest.mark.parametrize(
-    ("wanted", "duties", "left_alone"),
+    ("wanted", "duties", "parts", "left_alone"),
     [
-        ([], ["compute"], False),
-        (["main"], ["compute"], False),
-        (["gpu"], ["compute"], True),
-        (["gpu"], ["login"], False),
+        ([], ["compute"], ["install"], False),
+        (["main"], ["compute"], ["install"], False),
+        (["gpu"], ["compute"], ["install"], True),
+        # slurm.conf names the hooks for all partitions.
+        (["gpu"], ["compute"], ["hooks"], False),
+        (["gpu"], ["login"], ["install"], False),
     ],
 )
-def test_nodes_of_other_partitions_are_left_alone(wanted: list[str], duties: list[str], left_alone: bool) -> None:
-    (task,) = (task for task in read("tasks/main.yml") if task["name"].startswith("Leave"))
+def test_nodes_of_other_partitions_are_left_alone(
+    wanted: list[str], duties: list[str], parts: list[str], left_alone: bool
+) -> None:
+    task = named("tasks/main.yml", "Leave nodes of other partitions alone")
     said = {"stdout_lines": ["idle main", "idle spare"]}
-    host = Host("debian-13", moorage_sinfo=said, moorage_partitions=wanted, moorage_duties=duties)
-    assert all(host[condition] for condition in task["when"]) is left_alone
+    site = {"moorage_partitions": wanted, "moorage_duties": duties, "moorage_parts": parts}
+    assert holds(Host("debian-13", moorage_sinfo=said, **site), task) is left_alone
+
+
+def test_a_node_without_hooks_ends_it_before_slurm_conf_names_them() -> None:
+    """Also one that cannot be reached: max_fail_percentage would let that pass."""
+    _, hooks, *_ = read("../../install.yml")
+    assert (hooks["hosts"], hooks["any_errors_fatal"]) == ("compute", True)
+    assert hooks["roles"][0]["moorage_parts"] == ["hooks"]
