@@ -113,6 +113,65 @@ def test_a_node_is_drained_only_if_it_takes_jobs_and_has_moorage(variables: dict
     assert Host("debian-13", **{**known, **variables})["moorage_drains"] is drains
 
 
+@pytest.mark.parametrize(
+    ("said", "ours"),
+    [
+        (["drained moorage is being uninstalled "], True),
+        (["draining moorage is being uninstalled"], True),
+        (["drained* moorage is being uninstalled"], True),
+        (["drained the fan is broken"], False),
+        (["drained moorage is being uninstalled by hand"], False),
+        (["down* moorage is being uninstalled"], False),
+        (["idle none"], False),
+        ([], False),
+    ],
+)
+def test_a_node_is_resumed_only_while_our_reason_is_its_reason(said: list[str], ours: bool) -> None:
+    assert Host("debian-13", moorage_why={"stdout_lines": said})["moorage_is_ours"] is ours
+    assert Host("debian-13", moorage_why={"skipped": True})["moorage_is_ours"] is False
+
+
+def test_what_failed_half_way_stays_drained() -> None:
+    """Resumed where nothing has been removed yet, and after all has been."""
+    first, remove, last = read("tasks/uninstall.yml")[-3:]
+    resume = "resume.yml"
+    assert (first["rescue"][0]["ansible.builtin.include_tasks"], "always" in first) == (resume, False)
+    assert (remove["ansible.builtin.include_tasks"], last["ansible.builtin.include_tasks"]) == ("remove.yml", resume)
+
+
+@pytest.mark.parametrize(
+    ("site", "left_alone"),
+    [
+        ({"moorage_duties": ["controller"], "moorage_partitions": ["gpu"]}, True),
+        ({"moorage_duties": ["login"], "moorage_partitions": ["gpu"]}, True),
+        ({"moorage_duties": ["compute"], "moorage_partitions": ["gpu"]}, False),
+        ({"moorage_duties": ["controller"]}, False),
+        ({"moorage_duties": ["controller"], "moorage_partitions": ["gpu"], "moorage_state": "present"}, False),
+    ],
+)
+def test_what_serves_other_partitions_stays(site: dict[str, object], left_alone: bool) -> None:
+    task = named("tasks/main.yml", "Leave all but compute nodes as they are, where only some partitions lose it")
+    assert holds(Host("debian-13", **({"moorage_state": "absent"} | site)), task) is left_alone
+
+
+@pytest.mark.parametrize(
+    ("state", "partitions", "slurmd", "refused"),
+    [
+        ("idle main", [], "   Active: active (running)", False),
+        ("", [], "   Active: active (running)", True),
+        ("", ["main"], "", True),
+        ("", [], "   Active: inactive (dead)", False),
+        ("", [], "", False),
+    ],
+)
+def test_a_node_that_slurm_does_not_know(state: str, partitions: list[str], slurmd: str, refused: bool) -> None:
+    task = named("tasks/node.yml", "Refuse where Slurm does not say what this node is")
+    said = {"moorage_sinfo": {"stdout": state}, "moorage_slurmd": {"stdout": slurmd}}
+    host = Host("debian-13", **said, moorage_partitions=partitions, moorage_node="n7")
+    assert (host[task["when"]] and not host[task["ansible.builtin.assert"]["that"]]) is refused
+    assert "n7" in host.says(task["ansible.builtin.assert"]["fail_msg"])
+
+
 def test_what_slurm_says_of_a_node() -> None:
     said = {"stdout": "idle main\nidle spare", "stdout_lines": ["idle main", "idle spare"]}
     host = Host("debian-13", moorage_sinfo=said, moorage_aliases={"stdout": "n1\n"})
@@ -174,7 +233,8 @@ def test_a_cache_that_podman_has_only_for_us_goes_with_us(there: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
-    ("matched", "refused"), [((1, 3), ""), ((0, 1), "/p would be empty: "), ((0, 0), "/p and /e would be empty: ")]
+    ("matched", "refused"),
+    [((1, 3), ""), ((0, 1), "/p would be empty, and"), ((0, 0), "/p and /e would be empty, and")],
 )
 def test_no_directory_that_slurm_names_is_left_empty(matched: tuple[int, int], refused: str) -> None:
     (task,) = (task for task in read("tasks/uninstall.yml") if task["name"].startswith("Refuse"))
