@@ -92,6 +92,42 @@ def test_selinux_is_told_where_it_is(facts: str, labelled: bool) -> None:
     assert Host(facts)[task["when"]] is labelled
 
 
+@pytest.mark.parametrize(
+    ("last", "changed"),
+    [
+        ("0 upgraded, 0 newly installed, 0 to remove and 3 not upgraded.", False),
+        ("0 upgraded, 0 newly installed, 1 reinstalled, 0 to remove and 3 not upgraded.", True),
+        ("1 upgraded, 0 newly installed, 0 to remove and 3 not upgraded.", True),
+        ("10 upgraded, 0 newly installed, 0 to remove and 3 not upgraded.", True),
+        ("0 upgraded, 10 newly installed, 0 to remove and 3 not upgraded.", True),
+    ],
+)
+def test_what_apt_says_of_packages_that_were_brought(last: str, changed: bool) -> None:
+    task = named("tasks/package_files.yml", "Install packages of Debian")
+    said = {"stdout": f"Reading package lists...\n{last}\n"}
+    nothing_new = task["vars"]["moorage_nothing_new"]
+    assert Host("debian-13", moorage_apt=said, moorage_nothing_new=nothing_new)[task["changed_when"]] is changed
+
+
+@pytest.mark.parametrize("facts", ["rhel-9.6", "almalinux-9.6", "rocky-10.0"])
+def test_what_selinux_is_told(facts: str) -> None:
+    """Places of ours are like those of Podman's and of logins, whose labels its policy knows."""
+    task = named("tasks/selinux.yml", "Say what they are like")
+    host = Host(facts)
+    like = {item["target"]: item["like"] for item in host[task["loop"].strip("{ }")]}
+    assert like == {
+        "/run/moorage": "/run/user",
+        "/var/lib/moorage/store": "/var/lib/containers/storage",
+        "/var/lib/moorage/scratch": "/var/lib/containers/storage",
+    }
+    told = Host(facts, item=host["moorage_labels"][1]).says(task["community.general.sefcontext"])
+    assert told == {
+        "target": "/var/lib/moorage/store",
+        "substitute": "/var/lib/containers/storage",
+        "state": "present",
+    }
+
+
 def test_every_variable_is_described_and_has_a_default() -> None:
     assert set(read("meta/argument_specs.yml")["argument_specs"]["main"]["options"]) == set(read("defaults/main.yml"))
 
