@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def as_lines(report: Report) -> str:
-    """Faults come first: who wants one line takes the first. Want of room, which drains no node, is the last of them."""
+    """Faults come first: who wants one line takes the first. Want of room drains no node, and is the last of them."""
     worst_first = sorted(report.faults, key=lambda fault: fault.fault == "room")
     faults = [f"{fault.check}: {fault}" for fault in worst_first] or ["nothing is wrong"]
     return "\n".join([*faults, *(f"{one.check}: advice: {one}" for one in report.findings if one.fault == "advice")])
