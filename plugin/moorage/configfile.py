@@ -22,7 +22,7 @@ _SCALARS: Final = ("str", "int", "float", "bool", "null")
 def entries(path: Path) -> list[Entry]:
     """Every value in the file, in its order."""
     try:
-        document = yaml.compose(_text(path), Loader=yaml.SafeLoader)
+        document = yaml.compose(text(path), Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         _refuse(path, mark.line + 1 if mark else 1, "this is not YAML", getattr(error, "problem", None) or "mend it")
@@ -31,15 +31,16 @@ def entries(path: Path) -> list[Entry]:
     return list(_walk(path, document, "", DEEPEST))
 
 
-def _text(path: Path) -> str:
+def text(path: Path) -> str:
+    """What only root can have written."""
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise UserError(f"{path} can be written by others than root", f"chown root: {path}; chmod 644 {path}")
-        text = file.read(MOST_BYTES + 1)
-    if len(text) > MOST_BYTES:
+        read = file.read(MOST_BYTES + 1)
+    if len(read) > MOST_BYTES:
         _refuse(path, 1, "the file is too long", f"keep it below {MOST_BYTES >> 10} KiB")
-    return text.decode(errors="replace")
+    return read.decode(errors="replace")
 
 
 def _walk(path: Path, node: yaml.Node, prefix: str, depth: int) -> Iterator[Entry]:

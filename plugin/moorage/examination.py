@@ -88,7 +88,11 @@ def _policy(scene: Scene) -> Iterator[Finding]:
 
 
 def _features(scene: Scene) -> Iterator[Finding]:
-    _, faults = features.examine(facts=scene.facts)
+    there, faults = features.examine(facts=scene.facts)
+    try:
+        features.vendors(there, scene.facts)
+    except UserError as fault:
+        faults.append(fault)
     return (Finding(features.CHECK, fault.what, fault.remedy) for fault in faults)
 
 

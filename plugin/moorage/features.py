@@ -7,16 +7,18 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from moorage import config
+from moorage import cdi, config
 from moorage.config import read
 from moorage.errors import UserError
 from moorage.facts import Facts
 from moorage.finding import Finding
 from moorage.hardware import Bind, Hardware, Resource
 from moorage.settings import assignments, binds, devices, gres
+from moorage.settings import cdi as cdi_names
 
 DIRECTORY: Final = "features.d"
 CHECK: Final = "features"
@@ -29,6 +31,10 @@ NO_FILES: Final = "NoDevFiles"
 EACH: Final = "%"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+# The devices of which vendors have told.
+Known = Mapping[str, cdi.Device]
+NONE: Final[Known] = {}
+
 _NUMBER: Final = re.compile(r"[0-9]{1,5}")
 
 
@@ -40,6 +46,7 @@ class Feature:
     devices: tuple[str, ...] = field(default=(), metadata=read(devices(EACH)))
     binds: tuple[str, ...] = field(default=(), metadata=read(binds()))
     environment: tuple[str, ...] = field(default=(), metadata=read(assignments()))
+    cdi: tuple[str, ...] = field(default=(), metadata=read(cdi_names(EACH)))
     path: Path = field(default=Path(), compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -47,34 +54,53 @@ class Feature:
     def name(self) -> str:
         return self.path.stem
 
+    @property
+    def numbered(self) -> Iterator[str]:
+        """The settings in which there is a number."""
+        return (name for name in ("devices", "cdi") if any(EACH in one for one in getattr(self, name)))
+
     def values(self) -> Iterator[tuple[str, object, str]]:
         """What its file sets, and where."""
         for name in (one.name for one in fields(self) if "read" in one.metadata):
             if name in self.sources:
                 yield name, getattr(self, name), self.sources[name]
 
-    def hardware(self, numbers: Sequence[str]) -> Hardware:
-        """All of it, with these devices of its resource."""
-        return Hardware(_numbered(self.devices, numbers), tuple(map(Bind.parse, self.binds)), self.environment)
+    def hardware(self, numbers: Sequence[str], known: Known = NONE) -> Hardware:
+        """All of it, with these devices of its resource; vendors' are looked up in what is `known`."""
+        own = Hardware(_numbered(self.devices, numbers), tuple(map(Bind.parse, self.binds)), self.environment)
+        vendors = (known[name].hardware for name in _numbered(self.cdi, numbers) if name in known)
+        return Hardware.joined([own, *vendors])
 
-    def resource(self) -> Resource:
+    def resource(self, known: Known = NONE) -> Resource:
         """All of it, with every device that this node has of its resource; `gres` has to be set."""
-        numbered = [one for one in self.devices if EACH in one]
-        numbers = sorted({number for one in numbered for number in _numbers(one)}, key=int)
+        numbered = [one for one in (*self.devices, *self.cdi) if EACH in one]
+        numbers = sorted({number for one in numbered for number in _numbers(one, known)}, key=int)
         # What lies beside those that are numbered is everybody's.
-        units = [_numbered(numbered, [number]) for number in numbers] if numbered else [(one,) for one in self.devices]
-        return Resource(self.gres or "", tuple(units), self.hardware(numbers))
+        names = [_numbered(numbered, [number]) for number in numbers]
+        if not numbered:
+            names = [(one,) for one in (*self.devices, *self.cdi)]
+        units = (tuple(device for one in unit for device in _nodes(one, known)) for unit in names)
+        return Resource(self.gres or "", tuple(filter(None, units)), self.hardware(numbers, known))
+
+    def unknown(self, numbers: Sequence[str], known: Known) -> Iterator[str]:
+        """Which of the vendors' devices no vendor has told of."""
+        return (name for name in _numbered(self.cdi, numbers) if name not in known)
 
 
 def _numbered(devices: Iterable[str], numbers: Sequence[str]) -> tuple[str, ...]:
     return tuple(one.replace(EACH, number) for one in devices for number in (numbers if EACH in one else ("",)))
 
 
-def _numbers(device: str) -> Iterator[str]:
+def _nodes(name: str, known: Known) -> tuple[str, ...]:
+    """What a job that has the device may open: not what all of the vendor's have in common."""
+    return (name,) if name.startswith("/") else known[name].own.devices if name in known else ()
+
+
+def _numbers(device: str, known: Known = NONE) -> Iterator[str]:
     """Those that there are on this node."""
     form = re.compile(re.escape(device).replace(EACH, f"({_NUMBER.pattern})", 1).replace(EACH, r"\1"))
-    there = Path("/").glob(re.sub(f"{EACH}+", "*", device).lstrip("/"))
-    return (match[1] for path in there if (match := form.fullmatch(str(path))))
+    there = Path("/").glob(re.sub(f"{EACH}+", "*", device).lstrip("/")) if device.startswith("/") else known
+    return (match[1] for one in there if (match := form.fullmatch(str(one))))
 
 
 def place() -> Path:
@@ -104,12 +130,14 @@ def _examined(path: Path, facts: Facts) -> tuple[Feature, list[UserError]]:
         feature, faults = config.checked(Feature, config.entries(path, facts), path, path=path)
     except UserError as fault:
         return Feature(path=path), [fault]
-    if not feature.gres and any(EACH in device for device in feature.devices):
-        what = f"{feature.sources['devices']}: {EACH} stands for a device that was allotted"
+    if not feature.gres and (name := next(feature.numbered, None)):
+        what = f"{feature.sources[name]}: {EACH} stands for a device that was allotted"
         faults.append(UserError(what, "say of which resource, with gres"))
-    if feature.gres and feature.gres not in TOLD and not feature.devices and not faults:
+    if feature.gres and feature.gres not in TOLD and not (feature.devices or feature.cdi) and not faults:
         what = f"{feature.sources['gres']}: which job has {feature.gres}, only its devices tell"
-        faults.append(UserError(what, f"name them, with devices; of {' and '.join(TOLD)} alone Slurm tells by itself"))
+        faults.append(
+            UserError(what, f"name them, with devices or cdi; of {' and '.join(TOLD)} alone Slurm tells by itself")
+        )
     return feature, faults
 
 
@@ -141,15 +169,18 @@ class Outfit:
     faults: tuple[Finding, ...] = ()
 
 
-def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]]) -> Outfit:
+def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]], facts: Facts | None = None) -> Outfit:
     """What a job was allotted has to be there; what may be any job's is left out where this node has not got it."""
+    features = [feature for feature in features if feature.gres not in TOLD or feature.gres in has]
+    try:
+        known = vendors(features, facts)
+    except UserError as fault:
+        return Outfit(faults=(Finding(CHECK, fault.what, fault.remedy),))
     parts: dict[str, Hardware] = {}
     left_out: list[str] = []
     faults: list[Finding] = []
     for feature in features:
-        if feature.gres in TOLD and feature.gres not in has:
-            continue
-        hardware, lacking = _looked_for(feature, has)
+        hardware, lacking = _looked_for(feature, has, known)
         if lacking is None:
             parts[feature.name] = hardware
         elif feature.gres in TOLD:
@@ -160,11 +191,17 @@ def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]]) -> Out
     return Outfit(Hardware.joined(parts.values()), tuple(parts), tuple(left_out), tuple(faults))
 
 
-def _looked_for(feature: Feature, has: Mapping[str, Sequence[str]]) -> tuple[Hardware, str | None]:
+def vendors(features: Iterable[Feature], facts: Facts | None = None) -> Known:
+    """What these want of vendors; a UserError if a vendor's word is none."""
+    return cdi.known([name for feature in features for name in feature.cdi], facts or Facts())
+
+
+def _looked_for(feature: Feature, has: Mapping[str, Sequence[str]], known: Known) -> tuple[Hardware, str | None]:
     """What a job gets of it, and the first thing that this node has not got."""
     if feature.gres is None or feature.gres in TOLD:
-        hardware = feature.hardware(has.get(feature.gres or "", ()))
-        return hardware, next(hardware.lacking(), None)
-    resource = feature.resource()
-    lacking = next(resource.hardware.lacking(), None if resource.units else feature.devices[0])
+        numbers = has.get(feature.gres or "", ())
+        hardware = feature.hardware(numbers, known)
+        return hardware, next(chain(feature.unknown(numbers, known), hardware.lacking()), None)
+    resource = feature.resource(known)
+    lacking = next(resource.hardware.lacking(), None if resource.units else (*feature.devices, *feature.cdi)[0])
     return Hardware(resources=(resource,)), lacking

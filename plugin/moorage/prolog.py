@@ -165,7 +165,7 @@ def _outfit(facts: Facts, environ: Mapping[str, str]) -> Outfit:
     """The site's hardware, by what Slurm has allotted to the job."""
     there, wrong = features.examine(facts=facts)
     demand(Finding(features.CHECK, fault.what, fault.remedy) for fault in wrong)
-    given = features.outfit(there, features.allotted(environ))
+    given = features.outfit(there, features.allotted(environ), facts)
     demand(given.faults)
     return given
 

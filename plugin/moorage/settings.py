@@ -30,6 +30,7 @@ _INTERFACE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}")
 _SUBNET: Final = re.compile(r"(0|[1-9][0-9]{0,2})\.(0|[1-9][0-9]{0,2})\.0\.0/16")
 _ADDRESS: Final = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){3}")
 _NETWORK: Final = re.compile(rf"{_ADDRESS.pattern}/[0-9]{{1,2}}")
+_CDI: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*=[A-Za-z0-9{each}][A-Za-z0-9_.:{each}-]*"
 # It is to stand in a label of Kubernetes'.
 _GRES: Final = re.compile(r"[A-Za-z]([A-Za-z0-9_-]{0,48}[A-Za-z0-9])?")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}=[ -~]{0,999}")
@@ -127,6 +128,12 @@ def devices(each: str) -> Reader:
     """Of character devices; `each` stands for a number in their names."""
     form = re.compile(rf"/dev(/[A-Za-z0-9_][A-Za-z0-9_.+{each}-]*)+")
     return _list(form, f"a list of devices below /dev, each once, such as [/dev/nvidia{each}]")
+
+
+def cdi(each: str) -> Reader:
+    """Names of devices by the Container Device Interface; `each` stands for a number in them."""
+    form = re.compile(_CDI.format(each=each))
+    return _list(form, f"a list of VENDOR/CLASS=NAME, each once, such as [nvidia.com/gpu={each}]")
 
 
 def binds() -> Reader:

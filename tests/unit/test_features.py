@@ -13,7 +13,7 @@ from moorage.facts import Facts
 from moorage.features import Feature, allotted, examine, outfit
 from moorage.hardware import Bind, Hardware, Resource
 
-EXAMPLE = Path(__file__).parents[2] / "config" / "features.d" / "gpu.yaml.example"
+EXAMPLES = Path(__file__).parents[2] / "config" / "features.d"
 NULL, ZERO = "/dev/null", "/dev/zero"
 
 
@@ -74,11 +74,15 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("gres: tape\n", 1, "which job has tape, only its devices tell: name them, with devices; of gpu alone Slurm"),
+        (
+            "gres: tape\n",
+            1,
+            "which job has tape, only its devices tell: name them, with devices or cdi; of gpu alone Slurm",
+        ),
         ("gres: [gpu]\n", 1, "give the name of a generic resource, as GresTypes= of slurm.conf has it"),
         ("gres:\n", 1, "gres is empty: give the name of a generic resource"),
         ("gres: gpu:a100\n", 1, "give the name of a generic resource"),
-        ("device: [/dev/null]\n", 1, "there is no setting device: use one of gres, devices, binds, environment"),
+        ("device: [/dev/null]\n", 1, "there is no setting device: use one of gres, devices, binds, environment, cdi"),
         ("devices: /dev/null\n", 1, "give a list of devices below /dev, each once, such as [/dev/nvidia%]"),
         ("devices: [/dev/../etc/shadow]\n", 1, "give a list of devices"),
         ("devices: [/dev]\n", 1, "give a list of devices"),
@@ -86,6 +90,10 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
         ("devices: ['/dev/a:/dev/b']\n", 1, "give a list of devices"),
         ("devices: [/dev/null, /dev/null]\n", 1, "each once"),
         ("\ndevices: [/dev/nvidia%]\n", 2, "% stands for a device that was allotted: say of which resource"),
+        ("cdi: nvidia.com/gpu=0\n", 1, "give a list of VENDOR/CLASS=NAME, each once, such as [nvidia.com/gpu=%]"),
+        ("cdi: [gpu=0]\n", 1, "give a list of VENDOR/CLASS=NAME"),
+        ("cdi: [../gpu=0]\n", 1, "give a list of VENDOR/CLASS=NAME"),
+        ("cdi: ['nvidia.com/gpu=%']\n", 1, "% stands for a device that was allotted: say of which resource"),
         ("gres: gpu\nbinds: [lib]\n", 2, "give a list of absolute paths"),
         ("binds: [/]\n", 1, "give a list of absolute paths"),
         ("binds: ['/a:/b:/c']\n", 1, "give a list of absolute paths"),
@@ -213,7 +221,7 @@ TAPE = Feature("tape", ("/dev/n%", NULL), ("/tmp:/tape",), ("A=tape",), path=Pat
 def test_of_what_slurm_does_not_tell_every_job_has_all_until_its_cgroup_is_there(
     monkeypatch: pytest.MonkeyPatch, has: dict[str, list[str]]
 ) -> None:
-    monkeypatch.setattr(features, "_numbers", lambda device: {"/dev/n%": ["2", "0"]}[device])
+    monkeypatch.setattr(features, "_numbers", lambda device, _: {"/dev/n%": ["2", "0"]}[device])
     given = outfit([TAPE], has)
     assert (given.names, given.left_out, given.faults) == (("tape",), (), ())
     everything = Hardware(("/dev/n0", "/dev/n2", NULL), (Bind("/tmp", "/tape"),), ("A=tape",))
@@ -231,7 +239,7 @@ def test_a_device_without_a_number_is_one_of_its_resource() -> None:
     "feature", [TAPE, Feature("tape", ("/dev/none",)), Feature("tape", (NULL,), binds=("/no/such/place",))]
 )
 def test_a_node_without_such_a_resource_leaves_it_out(monkeypatch: pytest.MonkeyPatch, feature: Feature) -> None:
-    monkeypatch.setattr(features, "_numbers", lambda _: [])
+    monkeypatch.setattr(features, "_numbers", lambda *_: [])
     given = outfit([feature, EVERY], {})
     assert (given.names, given.faults, given.hardware.resources) == (("every",), (), ())
     assert len(given.left_out) == 1
@@ -294,7 +302,7 @@ def test_what_goes_with_a_resource_is_for_who_may_open_it(monkeypatch: pytest.Mo
 
 def test_one_of_several_devices_is_had_by_who_may_open_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is one still; its number is in the names of all."""
-    monkeypatch.setattr(features, "_numbers", lambda _: ["0", "1"])
+    monkeypatch.setattr(features, "_numbers", lambda *_: ["0", "1"])
     monkeypatch.setattr(os, "access", lambda path, mode: path in ("/dev/a0", "/dev/a1", "/dev/b1"))
     card = Feature("card", ("/dev/a%", "/dev/b%")).resource()
     assert Hardware(resources=(card,)).given == {"card": 2}
@@ -307,9 +315,11 @@ def test_a_resource_of_several_files_is_counted_over_all_of_them() -> None:
     assert Hardware(resources=(files[0], files[0])).given == {"tape": 2}
 
 
-def test_the_example_is_right(directory: Path) -> None:
-    shutil.copy(EXAMPLE, directory / "gpu.yaml")
-    ([feature], faults) = examine(directory)
+def test_the_examples_are_right(directory: Path) -> None:
+    for example in EXAMPLES.glob("*.example"):
+        shutil.copy(example, directory / example.stem)
+    ([gpu, infiniband], faults) = examine(directory)
     assert faults == []
-    assert feature.gres == "gpu"
-    assert {name for name, _, _ in feature.values()} == {"gres", "devices", "binds", "environment"}
+    assert (gpu.gres, infiniband.gres) == ("gpu", None)
+    assert {name for name, _, _ in gpu.values()} == {"gres", "devices", "binds", "environment"}
+    assert {name for name, _, _ in infiniband.values()} == {"devices"}

@@ -61,8 +61,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def as_lines(report: Report) -> str:
-    """Faults come first: who wants one line takes the first."""
-    faults = [f"{fault.check}: {fault}" for fault in report.faults] or ["nothing is wrong"]
+    """Faults come first: who wants one line takes the first. Want of room drains no node, and is the last of them."""
+    worst_first = sorted(report.faults, key=lambda fault: fault.fault == "room")
+    faults = [f"{fault.check}: {fault}" for fault in worst_first] or ["nothing is wrong"]
     advice = [f"{one.check}: advice: {one}" for one in report.findings if one.fault == "advice"]
     images = [f"images are shown by {report.images}"] if report.images else []
     return "\n".join([*faults, *advice, *images])

@@ -13,6 +13,7 @@ from pathlib import Path
 from moorage.command import run
 from support.figures import Figures
 from virtual import builds, guide
+from virtual.binaries import binaries
 from virtual.cache import CACHE
 from virtual.guide import Block
 from virtual.installation import CONFIGURATION, SOURCE
@@ -27,10 +28,14 @@ SUITE = "trixie"
 USER = "alice"
 GUIDE = SOURCE / "docs/admin-guide.md"
 OFF = "Uninstall"
+# kind comes with the role, as in the guide, and is found where that puts it.
+CLUSTERS = {name: value for name, value in CONFIGURATION["kubernetes"].items() if name != "kind"}
 SITE = {
-    "moorage_config": CONFIGURATION,
+    "moorage_config": CONFIGURATION | {"kubernetes": CLUSTERS},
     "moorage_images": [{"source": f"{CARRIED}/node-image.tar", "name": IMAGE}],
 }
+# The one node is all of a site.
+OTHER_GROUPS = ("login", "controller")
 PYTHON = "import sys; print('{}.{}'.format(*sys.version_info))"
 # Compiling, unpacking and Python take their time under emulation.
 LIMIT = 2700.0
@@ -73,9 +78,16 @@ class Reader:
             "ansible_python_interpreter": "/usr/bin/python3",
         }
         words = [self.node.name, *(f"{name}={value}" for name, value in variables.items())]
-        (self.checkout / "inventory").write_text(f"[compute]\n{' '.join(words)}\n")
+        groups = [f"[compute]\n{' '.join(words)}\n", *(f"[{group}]\n{self.node.name}\n" for group in OTHER_GROUPS)]
+        (self.checkout / "inventory").write_text("".join(groups))
         # YAML holds JSON.
-        (self.checkout / "site.yml").write_text(json.dumps(SITE))
+        (self.checkout / "site.yml").write_text(json.dumps(SITE | {"moorage_programs": str(self._programs())}))
+
+    def _programs(self) -> Path:
+        directory = self.checkout.with_suffix(".programs")
+        directory.mkdir()
+        shutil.copy(binaries().path("kind"), directory)
+        return directory
 
     def type(self, steps: Iterable[Block]) -> None:
         people: dict[str, Callable[[Block], object]] = {

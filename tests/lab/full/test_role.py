@@ -26,6 +26,20 @@ MORE = {
     "moorage_subids": {"users": ["alice", "carol"], "lowest_uid": 1000, "highest_id": 60000},
 }
 CAROL = "carol:1879244800:65536"
+SLURM_CONF = "etc/slurm/slurm.conf"
+# What the role is to add: these are taken out first.
+LACKING = ("TaskPlugin=task/cgroup,task/affinity", "Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*")
+ADDED = "\n".join(("# BEGIN Moorage", *LACKING, "# END Moorage", ""))
+# Nothing runs here that could be told of it. /tmp is anybody's, and so no difference.
+SCONTROL = "#!/bin/sh\necho $* >>/tmp/scontrol\n"
+CONTROL = """\
+Package: brought
+Version: 1
+Architecture: all
+Maintainer: nobody <nobody@example.org>
+Description: a package that a site has brought along
+"""
+KIND = "#!/bin/sh\necho kind v0.99.0 go1.25.0 linux/amd64\n"
 
 
 @dataclass(frozen=True)
@@ -39,9 +53,22 @@ class Tree:
     def variables(self) -> dict[str, object]:
         return installation.variables(self.path, self.wheels) | MORE
 
-    def play(self, playbook: str, *options: str) -> int:
-        hosts = {group: {"hosts": {"guest": self.variables}} for group in GROUPS}
+    def play(self, playbook: str, *options: str, **more: object) -> int:
+        hosts = {group: {"hosts": {"guest": self.variables | more}} for group in GROUPS}
         return installation.changed(played(playbook, hosts, *options).stdout)
+
+    @property
+    def slurm_conf(self) -> str:
+        return (self.path / SLURM_CONF).read_text()
+
+    @property
+    def reconfigured(self) -> int:
+        """How often Slurm was told to read it."""
+        said = self.path / "tmp/scontrol"
+        return said.read_text().splitlines().count("reconfigure") if said.exists() else 0
+
+    def says(self, *words: str) -> str:
+        return run([ENTER, self.path, "/", "--", *words]).stdout
 
     def as_after_a_boot(self) -> None:
         """Podman has systemd make this."""
@@ -70,16 +97,32 @@ def tree() -> Iterator[Tree]:
     PLACE.mkdir(parents=True)
     path = PLACE / "tree"
     run(["cp", "-a", "--reflink=auto", configured(package_tree("trixie")) / "tree", path], limit=300)
+    lacking(path / SLURM_CONF)
+    program(path / "usr/bin/scontrol", SCONTROL)
     yield Tree(path, installation.brought(PLACE, installation.python_of(path)))
     shutil.rmtree(PLACE)
 
 
+def lacking(slurm_conf: Path) -> None:
+    lines = slurm_conf.read_text().splitlines(keepends=True)
+    left = [line for line in lines if line.rstrip() not in LACKING]
+    assert len(left) == len(lines) - len(LACKING)
+    slurm_conf.write_text("".join(left))
+
+
+def program(place: Path, script: str) -> None:
+    place.unlink(missing_ok=True)
+    place.write_text(script)
+    place.chmod(0o755)
+
+
 def test_on_and_off(tree: Tree) -> None:
     tree.as_after_a_boot()
-    before = tree.system()
+    before, slurm_conf = tree.system(), tree.slurm_conf
     assert tree.play("install.yml", "--check") > 0
     assert differences(before, tree.system()) == []
     assert tree.play("install.yml") > 0
+    assert (tree.slurm_conf.rstrip(), tree.reconfigured) == ((slurm_conf + ADDED).rstrip(), 1)
     assert CAROL in (tree.path / "etc/subuid").read_text()
     described, faults = features.examine(tree.path / "etc/moorage/features.d")
     assert ([one.gres for one in described], faults) == (["lab"], [])
@@ -88,7 +131,17 @@ def test_on_and_off(tree: Tree) -> None:
     tree.as_after_an_image_was_added()
     assert tree.play("uninstall.yml") > 0
     assert differences(before, tree.system()) == []
+    assert tree.reconfigured == 2
     assert tree.play("uninstall.yml") == 0
+
+
+def test_what_slurm_conf_lacks_is_printed_unless_it_is_to_be_written(tree: Tree) -> None:
+    before = tree.slurm_conf
+    told = played("install.yml", {"controller": {"hosts": {"guest": tree.variables | {"moorage_slurm_conf": "print"}}}})
+    listed = [line.strip().strip('",') for line in told.stdout.splitlines()]
+    start = listed.index(f"add to /{SLURM_CONF}, once every compute node has a hook in these directories:")
+    assert listed[start + 1 :][: len(LACKING) + 1] == [*LACKING, "then: scontrol reconfigure"]
+    assert (installation.changed(told.stdout), tree.slurm_conf) == (0, before)
 
 
 def test_a_node_that_fails_ends_a_rollout_node_by_node(tree: Tree) -> None:
@@ -102,3 +155,33 @@ def test_a_node_that_fails_ends_a_rollout_node_by_node(tree: Tree) -> None:
     assert "fatal: [a]: FAILED!" in begun
     assert "[b]" not in begun
     assert differences(before, tree.system()) == []
+
+
+def test_without_a_network_all_is_brought_along(tree: Tree) -> None:
+    """Last: packages of the distribution stay."""
+    directories = {name: PLACE / name for name in ("package_files", "shims", "programs")}
+    for directory in directories.values():
+        directory.mkdir()
+    package(directories["package_files"])
+    built = directories["shims"] / f"moorage-{tree.says('sinfo', '--version').split()[-1]}.so"
+    built.write_bytes(b"built elsewhere")
+    program(directories["programs"] / "kind", KIND)
+    brought = {f"moorage_{name}": str(directory) for name, directory in directories.items()}
+    more = brought | {"moorage_kind_version": "v0.99.0", "moorage_slurm_conf": "print"}
+    assert tree.play("install.yml", **more) > 0
+    assert tree.says("dpkg-query", "--show", "brought").split() == ["brought", "1"]
+    (shim,) = tree.path.glob("usr/lib/*/slurm-wlm/moorage.so")
+    assert shim.read_bytes() == b"built elsewhere"
+    assert not (tree.path / "opt/moorage/spank/Makefile").exists()
+    assert (tree.path / "usr/local/bin/kind").readlink() == Path("/opt/moorage/programs/kind")
+    assert tree.play("install.yml", **more) == 0
+    with pytest.raises(CommandFailed) as failed:
+        tree.play("install.yml", **(more | {"moorage_kind_version": "v0.98.0"}))
+    assert "Ask for their versions" in failed.value.stdout.rpartition("TASK [")[2]
+
+
+def package(directory: Path) -> None:
+    place = PLACE / "brought"
+    (place / "DEBIAN").mkdir(parents=True)
+    (place / "DEBIAN/control").write_text(CONTROL)
+    run(["dpkg-deb", "--root-owner-group", "--build", place, directory / "brought_1_all.deb"])
