@@ -16,7 +16,7 @@ from moorage.hardware import Bind, Hardware
 
 # The first whose API server can keep strangers out of everything but its health.
 OLDEST: Final = (1, 32)
-# From then on the format that says so is no beta any more.
+# From then on the format that says so is no beta any more, and kubectl heeds preferences.
 SETTLED: Final = (1, 34)
 # From then on kind (0.33) tells kubeadm all in its format v1beta4, and before in v1beta3.
 BETA4: Final = (1, 36)
@@ -26,6 +26,9 @@ HEALTH: Final = ("/livez", "/readyz", "/healthz")
 FILES: Final = "/kind/moorage"
 AUTHENTICATION: Final = "authentication.json"
 PATCHES: Final = "patches"
+# Where the kubectl of the node, by which kind installs the pod network and the storage class, finds its preferences.
+KUBERC: Final = "kuberc"
+PREFERENCES: Final = "/root/.kube/kuberc"
 # A tmpfs in every node of kind's.
 ETCD_IN_MEMORY: Final = "/run/etcd"
 
@@ -132,7 +135,9 @@ def bootstrap_token() -> str:
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    node = {"role": "control-plane", "image": plan.image, "labels": dict(plan.labels), "extraMounts": mounts(plan)}
+    kuberc = {"hostPath": str(plan.files / KUBERC), "containerPath": PREFERENCES, "readOnly": True}
+    node: dict[str, Any] = {"role": "control-plane", "image": plan.image, "labels": dict(plan.labels)}
+    node["extraMounts"] = [*mounts(plan), *([kuberc] if plan.version >= SETTLED else [])]
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
@@ -157,7 +162,7 @@ def files(plan: Plan) -> dict[str, dict[str, Any]]:
     """Ours that the node reads, by their paths below FILES."""
     pods = {pod: {"spec": {"containers": [_weight(pod) | _probes(pod, plan)]}} for pod in WEIGHTS}
     patches = pods | {"corednsdeployment": {"spec": _names(plan)}}
-    return {AUTHENTICATION: authentication(plan.version)} | {
+    return {AUTHENTICATION: authentication(plan.version), KUBERC: preferences()} | {
         f"{PATCHES}/{target}+strategic.json": patch for target, patch in patches.items()
     }
 
@@ -169,6 +174,13 @@ def authentication(version: Version) -> dict[str, Any]:
         "apiVersion": f"apiserver.config.k8s.io/{'v1' if version >= SETTLED else 'v1beta1'}",
         "anonymous": {"enabled": True, "conditions": [{"path": path} for path in HEALTH]},
     }
+
+
+def preferences() -> dict[str, Any]:
+    """What kind installs is known to be valid: to have it compared with the API's whole description takes seconds."""
+    unchecked = [{"name": "validate", "default": "false"}]
+    defaults = [{"command": command, "options": unchecked} for command in ("create", "apply")]
+    return {"apiVersion": "kubectl.config.k8s.io/v1beta1", "kind": "Preference", "defaults": defaults}
 
 
 def kubeadm(plan: Plan) -> list[dict[str, Any]]:

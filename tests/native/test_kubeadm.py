@@ -117,3 +117,11 @@ def test_of_a_node_that_joins(kubeadm: Path, tmp_path: Path) -> None:
     known.write_text("{}")
     document["discovery"]["file"]["kubeConfigPath"] = str(known)
     validate(kubeadm, [document])
+
+
+def test_the_nodes_kubectl_understands_its_preferences(kubeadm: Path) -> None:
+    kubectl, preferences = kubeadm.with_name("kubectl"), kubeadm.with_name("kuberc")
+    kubectl.symlink_to(kubeadm.readlink())
+    preferences.write_text(json.dumps(kind.preferences()))
+    said = run([kubectl, "kuberc", "view", f"--kuberc={preferences}"]).stdout
+    assert said.count('default: "false"') == 2

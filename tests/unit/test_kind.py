@@ -49,14 +49,18 @@ class TestCluster:
     def test_one_node_of_the_image(self) -> None:
         (node,) = kind.configuration(PLAN)["nodes"]
         assert (node["role"], node["image"]) == ("control-plane", PLAN.image)
+        files = "/run/moorage/17/scratch/kubernetes"
         assert node["extraMounts"] == [
-            {"hostPath": "/run/moorage/17/scratch/kubernetes", "containerPath": "/kind/moorage", "readOnly": True}
+            {"hostPath": files, "containerPath": "/kind/moorage", "readOnly": True},
+            {"hostPath": f"{files}/kuberc", "containerPath": "/root/.kube/kuberc", "readOnly": True},
         ]
+        (older,) = kind.configuration(replace(PLAN, version=(1, 33, 1)))["nodes"]
+        assert older["extraMounts"] == node["extraMounts"][:1]
 
     def test_hardware_is_mounted_where_it_is(self) -> None:
         hardware = Hardware(("/dev/tape0",), (Bind("/opt/lib", "/opt/tape"), Bind("/a", "/a", writable=True)), ("A=b",))
         (node,) = kind.configuration(replace(PLAN, hardware=hardware))["nodes"]
-        assert node["extraMounts"][1:] == [
+        assert node["extraMounts"][1:-1] == [
             {"hostPath": "/dev/tape0", "containerPath": "/dev/tape0", "readOnly": False},
             {"hostPath": "/opt/lib", "containerPath": "/opt/tape", "readOnly": True},
             {"hostPath": "/a", "containerPath": "/a", "readOnly": False},
