@@ -131,6 +131,7 @@ class TestSpeed:
             (ANY, {"pasta": 8, "slirp4netns": 7, "kernel": 16}, "pasta", "the fastest here: pasta 8.00, slirp4netns 7"),
             (WITH_KERNEL, {"pasta": 8, "slirp4netns": 7, "kernel": 16}, "kernel", "the fastest here: kernel 16.00,"),
             (WITH_KERNEL, {"pasta": 18, "slirp4netns": 7, "kernel": 16}, "pasta", "the fastest here: kernel 16.00,"),
+            (ANY, {"pasta": 0, "slirp4netns": 7}, "slirp4netns", "the fastest here: pasta 0.00, slirp4netns 7.00"),
             (ANY, {"slirp4netns": 7}, "pasta", "the first in the site's order; not measured here: pasta"),
             (ANY, {}, "pasta", "the first in the site's order; not measured here: pasta, slirp4netns"),
             (Uplink(by="order"), {"pasta": 3, "slirp4netns": 7}, "pasta", "the first in the site's order"),
