@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Final
 
 from moorage import programs, routes
@@ -37,6 +37,8 @@ PROFILES: Final = "/sys/kernel/security/apparmor/profiles"
 PASTA_CONFINED: Final = "pasta (enforce)"
 PASTA_RULES: Final = "/etc/apparmor.d/local/pasta"
 TRIED: Final = 1024
+# Of a network of slirp4netns.
+MASK: Final = 0xFFFFFF00
 # What Podman reads: the second where the first names nothing but the stub of systemd's resolver.
 RESOLVERS: Final = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
 
@@ -145,7 +147,12 @@ def _hinders_kernel(node: Node, rule: Uplink) -> Iterator[str]:
         yield "the resolvers of this node are its own, where jobs do not reach them: name others in uplink.resolvers"
 
 
-HINDRANCES: Final = {"pasta": _hinders_pasta, KERNEL: _hinders_kernel}
+def _hinders_slirp4netns(node: Node, rule: Uplink) -> Iterator[str]:
+    if between(node, rule) is None:
+        yield f"uplink.pool is {rule.pool}, and this node has routes to all of it"
+
+
+HINDRANCES: Final = {"pasta": _hinders_pasta, "slirp4netns": _hinders_slirp4netns, KERNEL: _hinders_kernel}
 
 
 def between(node: Node, rule: Uplink) -> str | None:
@@ -153,13 +160,12 @@ def between(node: Node, rule: Uplink) -> str | None:
 
     It would take 10.0.2.0/24, and nothing that the site has there could be reached.
     """
-    # Only here: few jobs need it.
-    from ipaddress import IPv4Network
-
-    taken = list(routes.networks(node))
-    for network in islice(IPv4Network(rule.pool).subnets(new_prefix=24), TRIED):
-        if not any(network.overlaps(other) for other in taken):
-            return str(network)
+    taken = list(routes.masked(node))
+    address, _, bits = rule.pool.partition("/")
+    first = int.from_bytes(socket.inet_aton(address), "big")
+    for network in range(first, first + (1 << 32 - int(bits)), 1 << 8)[:TRIED]:
+        if all((network ^ other) & mask & MASK for other, mask in taken):
+            return f"{socket.inet_ntoa(network.to_bytes(4, 'big'))}/24"
     return None
 
 

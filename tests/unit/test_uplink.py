@@ -208,7 +208,14 @@ def test_slirp4netns_takes_no_network_of_the_sites(
     """As the kernel writes addresses: with the last byte first."""
     lines = [f"eth0\t{one.split()[0]}\t00000000\t0001\t0\t0\t0\t{one.split()[1]}\t0\t0\t0\n" for one in others]
     has(tmp_path, routes.IPV4, WAY_OUT + "".join(lines))
-    assert uplink.between(Node(tmp_path), Uplink(pool=pool)) == expected
+    rule = Uplink(pool=pool)
+    assert uplink.between(Node(tmp_path), rule) == expected
+    found = hindered(Node(tmp_path), rule)
+    assert found == (
+        {} if expected else {"slirp4netns": f"uplink.pool is {pool}, and this node has routes to all of it"}
+    )
+    choice = choose(Offer("podman version 5.4.2", BOTH, found), Uplink(pool=pool, order=("slirp4netns", "pasta")))
+    assert choice.driver == ("slirp4netns" if expected else "pasta")
 
 
 class TestKernel:
