@@ -121,6 +121,13 @@ def _particulars(driver: str, offer: Offer) -> str:
     return f" ({'; '.join(known)})" if known else ""
 
 
+def unmeasured(offer: Offer, rule: Uplink) -> list[str]:
+    """Of those among which the fastest would be chosen; none where there is no choice, or another rule."""
+    usable = [driver for driver in _ordered(rule) if driver != NONE and not obstacle(driver, offer, rule)]
+    compared = usable if rule.by == "measure" and len(usable) > 1 else []
+    return [driver for driver in compared if driver not in offer.speeds]
+
+
 def hindered(node: Node, rule: Uplink) -> dict[str, str]:
     """What this node lacks, by driver; of those that are allowed, for to find out costs something."""
     found = {driver: next(causes(node, rule), "") for driver, causes in HINDRANCES.items() if driver in rule.allowed}

@@ -143,6 +143,21 @@ class TestSpeed:
         assert (choice.driver, choice.reason[: len(reason)]) == (driver, reason)
         assert rule != ONLY_PASTA or choice.reason == reason
 
+    @pytest.mark.parametrize(
+        ("rule", "measured", "missing"),
+        [
+            (ANY, {}, ["pasta", "slirp4netns"]),
+            (ANY, {"pasta": 3}, ["slirp4netns"]),
+            (ANY, {"pasta": 3, "slirp4netns": 7}, []),
+            (Uplink(by="order"), {}, []),
+            (ONLY_PASTA, {}, []),
+            (Uplink(allowed=("pasta", "none")), {}, []),
+        ],
+    )
+    def test_may_be_wanting(self, rule: Uplink, measured: dict[str, float], missing: list[str]) -> None:
+        offer = Offer("podman version 5.4.2", BOTH, speeds=speeds(measured))
+        assert uplink.unmeasured(offer, rule) == missing
+
     def test_counts_in_the_slower_direction(self) -> None:
         """Some pasta has brought 16 Gbit/s in and 0.15 out."""
         measured = {"pasta": speed(0.15, 16.4), "slirp4netns": speed(6.9, 7.2)}
