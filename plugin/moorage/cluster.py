@@ -82,6 +82,8 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
         name=registration.name(mooring.node),
         labels=registration.labels(mooring.node, job, os.environ, hardware.given),
         nodes=mooring.nodes,
+        pods=site.pods,
+        services=site.services,
     )
 
 

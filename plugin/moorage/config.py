@@ -136,6 +136,9 @@ class Kubernetes:
     archive: Path | None = field(default=None, metadata=read(absolute_path()))
     kind: Path | None = field(default=None, metadata=read(absolute_path()))
     etcd: EtcdStorage = field(default="memory", metadata=read(choice("memory", "disk")))
+    # Each node has 256 addresses of the pods'.
+    pods: str = field(default="10.244.0.0/16", metadata=read(network(8, 16)))
+    services: str = field(default="10.96.0.0/16", metadata=read(network(12, 24)))
     reserve: int = field(default=512 * MIB, metadata=read(size(0, 64 * GIB)))
     least_cpus: int = field(default=2, metadata=read(count(1, 1024)))
     least_memory: int = field(default=3 * GIB, metadata=read(size(GIB, 1 << 40)))

@@ -8,7 +8,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from moorage import clock, config, disk, features, job, kernel, programs, several, slurmconf, subids, units, versions
+from moorage import (
+    clock,
+    config,
+    disk,
+    features,
+    job,
+    kernel,
+    programs,
+    several,
+    slurmconf,
+    speed,
+    subids,
+    units,
+    uplink,
+    versions,
+)
 from moorage.checks import EACH_JOB, Check, Scene, look_around
 from moorage.config import Config
 from moorage.errors import MoorageError, UserError
@@ -87,6 +102,15 @@ def _policy(scene: Scene) -> Iterator[Finding]:
             yield Finding("policy", cause, f"AccountingStorageEnforce=associations,qos in {scene.around.slurm_conf}")
 
 
+def _speeds(scene: Scene) -> Iterator[Finding]:
+    """Who has never measured has an order; figures of another kernel or program only look as if they counted."""
+    if not speed.PLACE.exists():
+        return
+    if changed := uplink.unmeasured(scene.around.offer, scene.config.uplink):
+        cause = f"another kernel or program has come since the uplinks were measured: {', '.join(changed)}"
+        yield Finding("uplink", cause, "measure them again: `moorage net measure`", "advice")
+
+
 def _features(scene: Scene) -> Iterator[Finding]:
     there, faults = features.examine(facts=scene.facts)
     try:
@@ -104,6 +128,20 @@ def _clusters(scene: Scene) -> Iterator[Finding]:
         from moorage import clusters
 
         yield from clusters.check(images, scene.config.kubernetes.kind, scene.facts)
+
+
+def _networks(scene: Scene) -> Iterator[Finding]:
+    """Clusters start all the same, but what the site has there their pods do not reach."""
+    site = scene.config.kubernetes
+    if site.images:
+        from ipaddress import IPv4Network
+
+        from moorage import routes
+        from moorage.net import demands
+
+        for setting, subnet in (("kubernetes.pods", site.pods), ("kubernetes.services", site.services)):
+            if fault := demands.route(routes.networks(scene.node), IPv4Network(subnet), setting):
+                yield Finding("kubernetes", fault.what, fault.remedy, "advice")
 
 
 def _node_image(scene: Scene) -> Iterator[Finding]:
@@ -143,6 +181,7 @@ MORE: Final = (
     Check("slurmd", _own_mounts, for_root=True),
     Check("policy", _policy),
     Check("features", _features),
+    Check("speeds", _speeds, for_root=True),
     Check(several.CHECK, several.check),
     Check("subids", _subids),
     Check("units", lambda scene: units.check(scene.node)),
@@ -150,6 +189,7 @@ MORE: Final = (
     Check("clock", lambda scene: clock.check(scene.node)),
     Check("state", lambda scene: disk.memory(job.STATE), for_root=True),
     Check("kubernetes", _clusters),
+    Check("networks of clusters", _networks),
     Check("node image", _node_image, for_root=True),
     Check("store", _store, for_root=True),
     Check("leftovers", _leftovers, for_root=True),

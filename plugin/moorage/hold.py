@@ -8,9 +8,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from moorage import visitor
 from moorage.errors import MoorageError
@@ -25,28 +26,48 @@ BACKLOG: Final = 64
 LOOPBACK: Final = "127.0.0.1"
 
 
+@dataclass(frozen=True)
+class Forward:
+    """The door stays ours, so that nobody else can stand behind it."""
+
+    address: str
+    port: int
+    door: socket.socket
+    namespace: int
+
+
 class Hold:
     """`hand_up` gets a descriptor of the namespace, which it does not keep."""
 
-    def __init__(self, process: subprocess.Popen[bytes], link: socket.socket, hand_up: Callable[[int], object]) -> None:
-        self.process = process
-        self.link = link
+    def __init__(self, mooring: Mooring, hand_up: Callable[[int], object]) -> None:
+        """Into the namespace, which is made for it if there is none; that takes its time, and is not waited for."""
+        self.mooring = mooring
         self.hand_up = hand_up
         self.up: set[str] = set()
-        self.gone = False
+        # What a next holder is told, too.
+        self.forwards: list[Forward] = []
+        self._start()
 
-    @classmethod
-    def start(cls, mooring: Mooring, hand_up: Callable[[int], object]) -> Self:
-        """Into the namespace, which is made for it if there is none; that takes its time, and is not waited for."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _start(self) -> None:
+        self.gone = False
+        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            argv = [str(mooring.podman), "unshare", "--rootless-netns", *HOLDER]
-            environment = inside({"LC_ALL": "C.UTF-8", **os.environ}, mooring.places)
-            process = subprocess.Popen(argv, env=environment, cwd="/", stdin=theirs.fileno(), start_new_session=True)
-        hold = cls(process, ours, hand_up)
-        if mooring.gateway:
-            hold._say({"gateway": asdict(mooring.gateway)})
-        return hold
+            argv = [str(self.mooring.podman), "unshare", "--rootless-netns", *HOLDER]
+            environment = inside({"LC_ALL": "C.UTF-8", **os.environ}, self.mooring.places)
+            self.process = subprocess.Popen(
+                argv, env=environment, cwd="/", stdin=theirs.fileno(), start_new_session=True
+            )
+        if self.mooring.gateway:
+            self._say({"gateway": asdict(self.mooring.gateway)})
+
+    def start_again(self) -> None:
+        """Another one in place of one that has ended, which has not finished anything; it hands up what it finds."""
+        self.link.close()
+        # If it has ended as well, that is heard next.
+        with suppress(MoorageError):
+            self._start()
+            for one in self.forwards:
+                self._tell(one)
 
     def fileno(self) -> int:
         return self.link.fileno()
@@ -68,13 +89,15 @@ class Hold:
 
     def forward(self, address: str, port: int, process: int) -> int:
         """The port of this node's loopback by which that address is reached, as from the network of that process."""
-        with socket.create_server((LOOPBACK, 0), backlog=BACKLOG) as door, visitor.kernel() as kernel:
-            namespace = os.open(Path(f"/proc/{process}/ns/net"), os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                self._say({"forward": [address, port]}, door.fileno(), kernel.fileno(), namespace)
-            finally:
-                os.close(namespace)
-            return int(door.getsockname()[1])
+        door = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
+        namespace = os.open(Path(f"/proc/{process}/ns/net"), os.O_RDONLY | os.O_CLOEXEC)
+        self.forwards.append(Forward(address, port, door, namespace))
+        self._tell(self.forwards[-1])
+        return int(door.getsockname()[1])
+
+    def _tell(self, one: Forward) -> None:
+        with visitor.kernel() as kernel:
+            self._say({"forward": [one.address, one.port]}, one.door.fileno(), kernel.fileno(), one.namespace)
 
     def _say(self, message: dict[str, object], *descriptors: int) -> None:
         try:

@@ -18,8 +18,8 @@ CONFIGURATION: Final = "run/moorage-join.json"
 DISCOVERY: Final = "run/moorage-discovery.json"
 CONTAINERD: Final = "etc/containerd/config.toml"
 KUBELET: Final = "kubeletconfiguration+merge.json"
-# What a way to the outside by a proxy must not be used for: kind's networks of services and pods.
-INSIDE: Final = ("10.96.0.0/16", "10.244.0.0/16", ".svc", ".svc.cluster", ".svc.cluster.local")
+# What a way to the outside by a proxy must not be used for.
+INSIDE: Final = (".svc", ".svc.cluster", ".svc.cluster.local")
 # Which devices these are on kubelet wants to know.
 MAPPED: Final = ("btrfs", "xfs", "zfs")
 MAPPER: Final = "/dev/mapper"
@@ -43,7 +43,7 @@ def container(
         # No name server knows it here, and kube-proxy and pod networks are told of the API by it.
         f"--add-host={first}:{bridge.address(segment, 0)}",
         *("-e", "container=podman", "--cgroupns=private", "--device", "/dev/fuse", *mapper),
-        *(word for name, value in proxies(environ, segment, first).items() for word in ("-e", f"{name}={value}")),
+        *(word for name, value in proxies(environ, plan, segment).items() for word in ("-e", f"{name}={value}")),
         *(f"--volume={_volume(mount)}" for mount in kind.mounts(plan)),
         full_name(plan.image),
     ]
@@ -58,13 +58,14 @@ def full_name(image: str) -> str:
     return name if domain == "localhost" or {".", ":"} & set(domain) else f"{DOMAIN}/{name}"
 
 
-def proxies(environ: Mapping[str, str], segment: Segment, first: str) -> dict[str, str]:
+def proxies(environ: Mapping[str, str], plan: Plan, segment: Segment) -> dict[str, str]:
     """The user's, in both ways of writing, for what is not inside; none if he has none."""
     names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
     found = {name: environ.get(name) or environ.get(name.lower()) or "" for name in names}
     if not any(found.values()):
         return {}
-    found["NO_PROXY"] = ",".join(filter(None, (found["NO_PROXY"], segment.subnet, first, *INSIDE)))
+    inside = (segment.subnet, kind.node(plan.job), plan.services, plan.pods, *INSIDE)
+    found["NO_PROXY"] = ",".join(filter(None, (found["NO_PROXY"], *inside)))
     return {way: value for name, value in found.items() if value for way in (name, name.lower())}
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LOG: Final = "keeper.log"
 BACKLOG: Final = 64
 STOPPING: Final = 3.0
+HOLDERS: Final = 3
 
 _SET_CHILD_SUBREAPER: Final = 36
 _PEER: Final = struct.Struct("iII")
@@ -62,6 +63,8 @@ class Keeper:
         self.invitation: Invitation | None = None
         self.gone: set[str] = set()
         self.hold: Hold | None = None
+        # So many more may follow on the first.
+        self.holders = HOLDERS
         self._ear = Ear()
         self._mouth = Mouth(writer(link.fileno()))
         self._door: socket.socket | None = None
@@ -94,7 +97,7 @@ class Keeper:
         """What is beyond Podman, by a process that holds its namespace open; it comes up beside all else."""
         from moorage.hold import Hold
 
-        self.hold = hold = Hold.start(self.mooring, self._hand_up)
+        self.hold = hold = Hold(self.mooring, self._hand_up)
         self.watch.on(hold.fileno(), lambda: self._hear_holder(hold))
         if self.mooring.fabric:
             rootless.podman(self.mooring, self.log, bridge.creation(self.mooring.fabric, self.mooring.place))
@@ -210,9 +213,16 @@ class Keeper:
         self.invitation = Invitation.from_dict(message)
 
     def _hear_holder(self, hold: Hold) -> None:
+        """One that has ended before it was of any use would do so again."""
         hold.hear()
-        if hold.gone:
-            self.watch.off(hold.fileno())
+        if not hold.gone:
+            return
+        self.watch.off(hold.fileno())
+        if self.holders and not self._unplugged:
+            self.holders -= 1
+            hold.start_again()
+            self.watch.on(hold.fileno(), lambda: self._hear_holder(hold))
+        else:
             self._mouth.say({"event": "note", "text": f"the job's network is not held any more: see {self.log}"})
 
     def _hand_up(self, namespace: int) -> None:

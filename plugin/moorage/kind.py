@@ -74,6 +74,8 @@ class Plan:
     labels: Mapping[str, str] = field(default_factory=dict)
     # Of the cluster.
     nodes: int = 1
+    pods: str = "10.244.0.0/16"
+    services: str = "10.96.0.0/16"
 
     @property
     def lease(self) -> float:
@@ -143,6 +145,7 @@ def configuration(plan: Plan) -> dict[str, Any]:
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "name": name(plan.job),
         "nodes": [node],
+        "networking": {"podSubnet": plan.pods, "serviceSubnet": plan.services},
         "containerdConfigPatches": [CONTAINERD],
         # YAML holds JSON.
         "kubeadmConfigPatches": [json.dumps(patch) for patch in kubeadm(plan)],

@@ -34,6 +34,8 @@ class Kubernetes:
     archive: str | None = None
     kind: str | None = None
     etcd: Literal["memory", "disk"] = "memory"
+    pods: str = "10.244.0.0/16"
+    services: str = "10.96.0.0/16"
     reserve: int = 512 << 20
     least_cpus: int = 2
     least_memory: int = 3 << 30

@@ -16,6 +16,17 @@ from moorage.podman import hardware_conf, inside
 # Whoever finds it there moves himself, or his helpers, to a scope of the user's own systemd, outside the job: Podman
 # 5.4, and netavark 1.14 with its name server, which fails altogether where there is no such systemd.
 SERVICE_MANAGER: Final = Path("/run/systemd")
+# But for what the resolver of the same name has there: /etc/resolv.conf may lead to it, which Podman reads, and whoever
+# carries the containers' packets. Flags that are locked on a user's mounts must be named again to be kept.
+COVER: Final = """\
+[ ! -d "$1/resolve" ] || { exec 3<"$1/resolve" && kept=yes; }
+mount -t tmpfs -o mode=755,size=4k,nr_inodes=2 tmpfs "$1"
+if [ "${kept-}" ]; then
+    mkdir "$1/resolve"
+    mount --no-canonicalize -o rbind,ro,nosuid,nodev,noexec /proc/self/fd/3 "$1/resolve"
+fi
+mount -o remount,bind,ro "$1"
+"""
 
 
 def prepare(mooring: Mooring, log: Path) -> None:
@@ -27,8 +38,7 @@ def prepare(mooring: Mooring, log: Path) -> None:
     given = mooring.hardware.openable() if mooring.spec.cluster == "none" else Hardware()
     mooring.places.hardware.write_text(hardware_conf(given))
     hidden = SERVICE_MANAGER if SERVICE_MANAGER.is_dir() else None
-    covering = ("mount", "-t", "tmpfs", "-o", "ro,mode=755,size=4k,nr_inodes=1", "tmpfs", str(hidden))
-    podman(mooring, log, ["unshare", *(covering if hidden else ("true",))])
+    podman(mooring, log, ["unshare", *(("sh", "-euc", COVER, "sh", str(hidden)) if hidden else ("true",))])
     if hidden and not _is_covered(hidden, _holder(mooring)):
         raise MoorageError(f"Podman still sees {hidden}, through which its helpers leave the job: see {log}")
 

@@ -22,10 +22,15 @@ def networks(node: Node) -> Iterator[IPv4Network]:
     # Only here: few jobs need it.
     from ipaddress import IPv4Network
 
+    return (IPv4Network((target, mask.bit_count())) for target, mask in masked(node))
+
+
+def masked(node: Node) -> Iterator[tuple[int, int]]:
+    """The same as numbers: an address and its mask."""
     for line in node.text(IPV4).splitlines()[1:]:
         _, target, _, _, _, _, _, mask, *_ = line.split()
         if mask != ANYWHERE_4:
-            yield IPv4Network((_number(target), _number(mask).bit_count()))
+            yield _number(target), _number(mask)
 
 
 def leads_out(node: Node, *, by: Sequence[str] = (IPV4, IPV6)) -> bool:

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Final
 
 from moorage import programs, routes
@@ -37,6 +37,8 @@ PROFILES: Final = "/sys/kernel/security/apparmor/profiles"
 PASTA_CONFINED: Final = "pasta (enforce)"
 PASTA_RULES: Final = "/etc/apparmor.d/local/pasta"
 TRIED: Final = 1024
+# Of a network of slirp4netns.
+MASK: Final = 0xFFFFFF00
 # What Podman reads: the second where the first names nothing but the stub of systemd's resolver.
 RESOLVERS: Final = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
 
@@ -119,6 +121,13 @@ def _particulars(driver: str, offer: Offer) -> str:
     return f" ({'; '.join(known)})" if known else ""
 
 
+def unmeasured(offer: Offer, rule: Uplink) -> list[str]:
+    """Of those among which the fastest would be chosen; none where there is no choice, or another rule."""
+    usable = [driver for driver in _ordered(rule) if driver != NONE and not obstacle(driver, offer, rule)]
+    compared = usable if rule.by == "measure" and len(usable) > 1 else []
+    return [driver for driver in compared if driver not in offer.speeds]
+
+
 def hindered(node: Node, rule: Uplink) -> dict[str, str]:
     """What this node lacks, by driver; of those that are allowed, for to find out costs something."""
     found = {driver: next(causes(node, rule), "") for driver, causes in HINDRANCES.items() if driver in rule.allowed}
@@ -145,7 +154,12 @@ def _hinders_kernel(node: Node, rule: Uplink) -> Iterator[str]:
         yield "the resolvers of this node are its own, where jobs do not reach them: name others in uplink.resolvers"
 
 
-HINDRANCES: Final = {"pasta": _hinders_pasta, KERNEL: _hinders_kernel}
+def _hinders_slirp4netns(node: Node, rule: Uplink) -> Iterator[str]:
+    if between(node, rule) is None:
+        yield f"uplink.pool is {rule.pool}, and this node has routes to all of it"
+
+
+HINDRANCES: Final = {"pasta": _hinders_pasta, "slirp4netns": _hinders_slirp4netns, KERNEL: _hinders_kernel}
 
 
 def between(node: Node, rule: Uplink) -> str | None:
@@ -153,13 +167,12 @@ def between(node: Node, rule: Uplink) -> str | None:
 
     It would take 10.0.2.0/24, and nothing that the site has there could be reached.
     """
-    # Only here: few jobs need it.
-    from ipaddress import IPv4Network
-
-    taken = list(routes.networks(node))
-    for network in islice(IPv4Network(rule.pool).subnets(new_prefix=24), TRIED):
-        if not any(network.overlaps(other) for other in taken):
-            return str(network)
+    taken = list(routes.masked(node))
+    address, _, bits = rule.pool.partition("/")
+    first = int.from_bytes(socket.inet_aton(address), "big")
+    for network in range(first, first + (1 << 32 - int(bits)), 1 << 8)[:TRIED]:
+        if all((network ^ other) & mask & MASK for other, mask in taken):
+            return f"{socket.inet_ntoa(network.to_bytes(4, 'big'))}/24"
     return None
 
 

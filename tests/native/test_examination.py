@@ -198,7 +198,8 @@ def test_a_user_sees_what_he_may(site: Site) -> None:
         report = user.do(examined, site)
     (found,) = report.findings
     assert "has TaskPlugin=task/affinity" in told(found)
-    assert report.left_out == ["systemd", "apparmor", "scratch", "slurmd", "state", "node image", "store", "leftovers"]
+    for_root = ["systemd", "apparmor", "scratch", "slurmd", "speeds", "state", "node image", "store", "leftovers"]
+    assert report.left_out == for_root
 
 
 def test_a_user_is_told_of_what_he_may_not_read(site: Site) -> None:

@@ -16,9 +16,13 @@ from typing import Any
 
 import pytest
 
-from moorage import holder, visitor
+from moorage import hold, holder, visitor
 from moorage.bridge import BRIDGE
+from moorage.hold import Hold
+from moorage.mooring import Kubernetes, Mooring, Waits
 from moorage.net.links import Links
+from moorage.podman import Places
+from moorage.spec import Spec
 from moorage.watch import Watch
 from support.hosts import Host, bare_host
 from support.namespaces import inside
@@ -293,6 +297,44 @@ class TestForward:
     def test_nothing_else_listens(self, port: int) -> None:
         with pytest.raises(OSError, match="refused"):
             socket.create_connection(("127.0.0.2", port), LIMIT)
+
+
+def test_the_next_holder_has_the_same_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind which nobody else can stand in between."""
+    program = tmp_path / "podman"
+    program.write_text('#!/bin/sh\nshift 2\nexec unshare --net "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(hold, "HOLDER", (sys.executable, "-Ic", PROGRAM))
+    spec, handed = Spec(enabled=True, cluster="none"), list[int]()
+    mooring = Mooring(17, 0, "node1", spec, program, "none", None, Waits(), Kubernetes(), Places(tmp_path))
+    with bare_host() as container, inside(container.namespace):
+        server = socket.create_server(("127.0.0.1", 0))
+        server.settimeout(LIMIT)
+        holds = Hold(mooring, handed.append)
+        port = holds.forward("127.0.0.1", server.getsockname()[1], os.getpid())
+        for number in range(1, 3):
+            holds.hear()
+            assert len(handed) == number
+            with socket.create_connection(("127.0.0.1", port), LIMIT) as client, server.accept()[0] as inner:
+                inner.sendall(b"hello")
+                inner.close()
+                assert everything(client) == b"hello"
+            if number == 1:
+                end(holds)
+                holds.start_again()
+        server.close()
+    end(holds)
+    holds.link.close()
+    for one in holds.forwards:
+        one.door.close()
+        os.close(one.namespace)
+
+
+def end(holds: Hold) -> None:
+    holds.process.kill()
+    holds.process.wait()
+    while not holds.gone:
+        holds.hear()
 
 
 def answers_to_strangers(port: int, count: int) -> set[bytes]:

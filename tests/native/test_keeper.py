@@ -11,23 +11,25 @@ import socket
 import subprocess
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from moorage import errand, exec, tree
+from moorage import errand, exec, hold, tree
 from moorage.deadline import Deadline
+from moorage.keeper import HOLDERS
 from moorage.mooring import Mooring
 from support.cgroups import await_event, members
 from support.hung import await_blocked, hung_mount
-from support.moored import LIMIT, PLACES, SHELL_PATH, WAITS, Keeper, call, called, lines, moored
+from support.moored import LIMIT, PACKAGES, PLACES, SHELL_PATH, WAITS, Keeper, call, called, interpreter, lines, moored
 from support.node import OTHER, USER, node, prepared
 from support.peers import Peer
 from support.processes import ended
 
 PROGRAM = PLACES.programs / "podman"
+FABRIC = {"subnet": "10.89.0.0/16", "mtu": 1450, "hardware_address": "0a:", "hosts": ["node1", "node2"]}
 AS_USER: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
 
 
@@ -376,10 +378,52 @@ def cpu_time(pid: int) -> float:
 
 
 def test_a_network_that_nobody_can_hold_is_a_failure_at_once(scope: Path) -> None:
-    fabric = {"subnet": "10.89.0.0/16", "mtu": 1450, "hardware_address": "0a:", "hosts": ["node1", "node2"]}
-    mooring = moored({"nodes": 2, "fabric": fabric})
+    mooring = moored({"nodes": 2, "fabric": FABRIC})
     text = mooring.podman.read_text()
     mooring.podman.write_text(text.replace("    if [ ", '    [ "$1" != --rootless-netns ] || exit 1\n    if [ ', 1))
     with Keeper(mooring, scope) as keeper:
         keeper.say({"tree": str(keeper.tree)})
         assert "let anybody hold" in keeper.expect("failed", LIMIT / 2)["cause"]
+
+
+def test_the_network_has_another_holder_after_one_that_was_killed(scope: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few times; each has the warden plug anew."""
+    mooring = moored({"nodes": 2, "fabric": FABRIC})
+    held = PLACES.user / "held"
+    code = f"""
+import os, socket, sys
+sys.path.insert(0, {str(PACKAGES)!r})
+from moorage import holder
+keeper = socket.socket(fileno=0)
+holder.hand_over(keeper)
+with open({str(held)!r} + ".new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(file.name, {str(held)!r})
+keeper.recv(1)
+"""
+    monkeypatch.setattr(hold, "HOLDER", (str(interpreter()), "-Ic", code))
+    with Keeper(mooring, scope) as keeper:
+        keeper.say({"tree": str(keeper.tree)})
+        keeper.expect("plug")
+        keeper.say({"plugged": "fabric"})
+        keeper.expect("ready")
+        for _ in range(HOLDERS):
+            until(held.exists)
+            kill_and_forget(held)
+            assert keeper.expect("plug")["what"] == "fabric"
+        until(held.exists)
+        kill_and_forget(held)
+        assert "not held any more" in keeper.expect("note")["text"]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def kill_and_forget(held: Path) -> None:
+    pid = int(held.read_text())
+    held.unlink()
+    os.kill(pid, signal.SIGKILL)

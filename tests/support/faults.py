@@ -12,6 +12,7 @@ import pytest
 
 from moorage import clock, mounts, programs, trash
 from moorage.settings import MIB
+from moorage.speed import Record, Speed, Spread
 from moorage.state import State
 from support.node import JOB, LIMITS
 from support.site import IMAGE, ROUTES, SCOPE, Site
@@ -439,6 +440,11 @@ FAULTS: dict[str, tuple[Break, str]] = {
 }
 
 
+def measured_on_another_kernel(*_: object) -> None:
+    nothing = Spread(1, 1, 1)
+    Record("5.14.0", Speed(nothing, nothing, nothing), {}, {}).save()
+
+
 def on_several(cause: str) -> str:
     return f"several nodes: jobs on several nodes are refused here: {cause}"
 
@@ -477,6 +483,15 @@ ADVICE: dict[str, tuple[Break, str]] = {
     "a route to the containers": (
         node("proc/net/route", ROUTES + "eth1\t0007590A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
         on_several("this node has a route to 10.89.7.0/24, and containers would have 10.89.0.0/16"),
+    ),
+    "a route to the pods": (
+        node("proc/net/route", ROUTES + "eth1\t0001F40A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
+        "kubernetes: this node has a route to 10.244.1.0/24, and containers would have 10.244.0.0/16: choose another "
+        "kubernetes.pods",
+    ),
+    "another kernel than was measured": (
+        measured_on_another_kernel,
+        "uplink: another kernel or program has come since the uplinks were measured: pasta, slirp4netns",
     ),
     "another interface than was named": (
         setting("scratch:", "fabric: {interface: ib0}\nscratch:"),

@@ -88,9 +88,10 @@ class TestContainer:
         assert ("--volume=/dev/mapper:/dev/mapper" in found) is mapped
 
     def test_no_proxy_is_asked_for_what_is_inside(self) -> None:
-        found = joining.proxies({"https_proxy": "http://proxy:3128", "NO_PROXY": "here"}, SEGMENT, "first")
+        found = joining.proxies({"https_proxy": "http://proxy:3128", "NO_PROXY": "here"}, PLAN, SEGMENT)
         assert found["HTTPS_PROXY"] == found["https_proxy"] == "http://proxy:3128"
-        assert {"here", "10.89.0.0/16", "first", "10.96.0.0/16", ".svc"} < set(found["no_proxy"].split(","))
+        inside = {"here", "10.89.0.0/16", kind.node(17), "10.96.0.0/16", "10.244.0.0/16", ".svc"}
+        assert inside < set(found["no_proxy"].split(","))
         assert not [word for word in words() if "PROXY" in word]
 
 

@@ -72,6 +72,10 @@ class TestCluster:
         # kind's own limit for a name.
         assert len(kind.name((1 << 32) - 3)) < 50
 
+    def test_its_networks_are_the_sites_choice(self) -> None:
+        found = kind.configuration(replace(PLAN, pods="10.60.0.0/16", services="10.61.0.0/20"))
+        assert found["networking"] == {"podSubnet": "10.60.0.0/16", "serviceSubnet": "10.61.0.0/20"}
+
     def test_it_is_data_and_survives_as_text(self) -> None:
         assert json.loads(json.dumps(kind.configuration(PLAN))) == kind.configuration(PLAN)
 

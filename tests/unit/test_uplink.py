@@ -131,6 +131,7 @@ class TestSpeed:
             (ANY, {"pasta": 8, "slirp4netns": 7, "kernel": 16}, "pasta", "the fastest here: pasta 8.00, slirp4netns 7"),
             (WITH_KERNEL, {"pasta": 8, "slirp4netns": 7, "kernel": 16}, "kernel", "the fastest here: kernel 16.00,"),
             (WITH_KERNEL, {"pasta": 18, "slirp4netns": 7, "kernel": 16}, "pasta", "the fastest here: kernel 16.00,"),
+            (ANY, {"pasta": 0, "slirp4netns": 7}, "slirp4netns", "the fastest here: pasta 0.00, slirp4netns 7.00"),
             (ANY, {"slirp4netns": 7}, "pasta", "the first in the site's order; not measured here: pasta"),
             (ANY, {}, "pasta", "the first in the site's order; not measured here: pasta, slirp4netns"),
             (Uplink(by="order"), {"pasta": 3, "slirp4netns": 7}, "pasta", "the first in the site's order"),
@@ -141,6 +142,21 @@ class TestSpeed:
         choice = choose(Offer("podman version 5.4.2", BOTH, speeds=speeds(gigabits)), rule)
         assert (choice.driver, choice.reason[: len(reason)]) == (driver, reason)
         assert rule != ONLY_PASTA or choice.reason == reason
+
+    @pytest.mark.parametrize(
+        ("rule", "measured", "missing"),
+        [
+            (ANY, {}, ["pasta", "slirp4netns"]),
+            (ANY, {"pasta": 3}, ["slirp4netns"]),
+            (ANY, {"pasta": 3, "slirp4netns": 7}, []),
+            (Uplink(by="order"), {}, []),
+            (ONLY_PASTA, {}, []),
+            (Uplink(allowed=("pasta", "none")), {}, []),
+        ],
+    )
+    def test_may_be_wanting(self, rule: Uplink, measured: dict[str, float], missing: list[str]) -> None:
+        offer = Offer("podman version 5.4.2", BOTH, speeds=speeds(measured))
+        assert uplink.unmeasured(offer, rule) == missing
 
     def test_counts_in_the_slower_direction(self) -> None:
         """Some pasta has brought 16 Gbit/s in and 0.15 out."""
@@ -207,7 +223,14 @@ def test_slirp4netns_takes_no_network_of_the_sites(
     """As the kernel writes addresses: with the last byte first."""
     lines = [f"eth0\t{one.split()[0]}\t00000000\t0001\t0\t0\t0\t{one.split()[1]}\t0\t0\t0\n" for one in others]
     has(tmp_path, routes.IPV4, WAY_OUT + "".join(lines))
-    assert uplink.between(Node(tmp_path), Uplink(pool=pool)) == expected
+    rule = Uplink(pool=pool)
+    assert uplink.between(Node(tmp_path), rule) == expected
+    found = hindered(Node(tmp_path), rule)
+    assert found == (
+        {} if expected else {"slirp4netns": f"uplink.pool is {pool}, and this node has routes to all of it"}
+    )
+    choice = choose(Offer("podman version 5.4.2", BOTH, found), Uplink(pool=pool, order=("slirp4netns", "pasta")))
+    assert choice.driver == ("slirp4netns" if expected else "pasta")
 
 
 class TestKernel:

@@ -24,13 +24,13 @@ def ports(port: int, source_ports: tuple[int, int], first: int) -> UserError | N
     return UserError(cause, "choose lower ones, or raise net.ipv4.ip_unprivileged_port_start")
 
 
-def route(networks: Iterable[IPv4Network], subnet: IPv4Network) -> UserError | None:
+def route(networks: Iterable[IPv4Network], subnet: IPv4Network, setting: str = "fabric.subnet") -> UserError | None:
     """Unless the node would look for containers elsewhere."""
     taken = next((network for network in networks if network.overlaps(subnet)), None)
     if taken is None:
         return None
     cause = f"this node has a route to {taken}, and containers would have {subnet}"
-    return UserError(cause, "choose another fabric.subnet")
+    return UserError(cause, f"choose another {setting}")
 
 
 def interface(name: str) -> UserError:

@@ -122,9 +122,9 @@ class Links:
         return [IPv4Network(f"{route.get_attr('RTA_DST')}/{route['dst_len']}") for route in routes if route["dst_len"]]
 
     def way_out(self) -> int | None:
-        """The link by which this host reaches all that it has no other route to."""
+        """The link by which this host reaches all that it has no other route to; of several one."""
         routes = self.ip.get_routes(family=socket.AF_INET, table=MAIN_TABLE)
-        ways = [index for route in routes if not route["dst_len"] and (index := route.get_attr("RTA_OIF"))]
+        ways = [index for route in routes if not route["dst_len"] for index in _links_of(route) if index]
         return int(ways[0]) if ways else None
 
     def route(self, target: IPv4Address) -> tuple[int, IPv4Address] | None:
@@ -138,6 +138,11 @@ class Links:
         if route["type"] != TO_ONE_HOST:
             return None
         return int(route.get_attr("RTA_OIF")), IPv4Address(route.get_attr("RTA_PREFSRC"))
+
+
+def _links_of(route: Any) -> list[int]:  # noqa: ANN401
+    """Where a route has several ways, it has no link of its own."""
+    return [route.get_attr("RTA_OIF"), *(way["oif"] for way in route.get_attr("RTA_MULTIPATH") or ())]
 
 
 def be_wary(name: str) -> None:

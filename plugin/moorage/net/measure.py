@@ -23,6 +23,7 @@ from moorage.net.stage import OUTSIDE, Stage, await_way_out, host, inside, path,
 from moorage.speed import Record, Speed, Spread
 
 BARE: Final = "bare"
+KERNEL: Final = "kernel"
 JOB: Final = 1
 # No fabric there: the port of one makes no difference.
 PORT: Final = 339
@@ -64,7 +65,7 @@ Samples = dict[str, list[Sample]]
 
 
 def measure(programs: Mapping[str, Path], versions: Mapping[str, str], repeat: int, seconds: float) -> Record:
-    """All uplinks that work here; of the others, why not."""
+    """All uplinks that are there; of those that do not work, why not."""
     samples, left_out = try_out(programs, repeat, seconds)
     found = {name: summed_up(each) for name, each in samples.items()}
     bare = found.pop(BARE)
@@ -85,7 +86,9 @@ def try_out(programs: Mapping[str, Path], repeat: int, seconds: float) -> tuple[
             except (MoorageError, OSError, NetlinkError) as error:
                 ways.pop(name, None)
                 left_out[name] = str(error)
-        return compare(ways, repeat, seconds), left_out
+        # What is there and does not work must not look like what nobody has tried.
+        broken = {name: [Sample(**NOTHING)] * repeat for name in left_out if name in programs or name == KERNEL}
+        return compare(ways, repeat, seconds) | broken, left_out
 
 
 def compare(ways: Mapping[str, Way], repeat: int, seconds: float) -> Samples:
@@ -154,7 +157,7 @@ def _drivers(programs: Mapping[str, Path]) -> dict[str, Callable[[Stage], Abstra
     def slirp4netns(scene: Stage) -> AbstractContextManager[int]:
         return _carried(scene, lambda job, _: [_found("slirp4netns", programs), *_SLIRP4NETNS, path(job), "tap0"])
 
-    return {"kernel": _routed, "pasta": pasta, "slirp4netns": slirp4netns}
+    return {KERNEL: _routed, "pasta": pasta, "slirp4netns": slirp4netns}
 
 
 def _found(name: str, programs: Mapping[str, Path]) -> str:

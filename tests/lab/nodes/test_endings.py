@@ -23,6 +23,7 @@ pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 
 OWN_END = ("FAILED", "3:0")
 SECOND_LIFE = f'[ "$SLURM_RESTART_COUNT" = 1 ] || wait; ask {ADDRESS.format(1)}; exit 3'
+ASKS_ITS_NEIGHBOUR = f'[ "$(ask {ADDRESS.format(1)})" = "hand of $SLURM_JOB_ID on n2" ] || exit 1; exit 3'
 # As slurmd is killed at the worst moment: the state is written before the first thing is made.
 KILL_IN_PROLOG = 'until [ -e "$1" ]; do :; done; systemctl kill --kill-whom=main --signal=KILL slurmd'
 # With all that Slurm may wait for, of a node that did not answer for a moment.
@@ -70,10 +71,17 @@ def requeued(lab: Cluster, job: Job) -> None:
 
 
 def given_up(lab: Cluster, job: Job) -> None:
-    """Slurm takes the second node for lost while all that the job has there is still alive."""
-    node = ["scontrol", "update", "nodename=n2"]
-    lab.first.shell.run([*node, "state=down", "reason=test"])
-    job.wait_state("PENDING")
+    """Slurm takes the second node for lost, whose slurmd hears nothing: what the job has there outlives its life."""
+    node, second = ["scontrol", "update", "nodename=n2"], lab.machines[1].shell
+    slurmd = ["systemctl", "kill", "--kill-whom=main", "slurmd"]
+    second.run([*slurmd, "--signal=STOP"])
+    try:
+        lab.first.shell.run([*node, "state=down", "reason=test"])
+        job.wait_state("PENDING")
+        assert active(second, f"moorage-warden@{job.id}")
+        second.run(["ip", "link", "show", f"moor{job.id}v"])
+    finally:
+        second.run([*slurmd, "--signal=CONT"])
     # It may have come back by itself.
     lab.first.shell.run([*node, "state=resume"], ok=(0, 1))
 
@@ -94,6 +102,15 @@ def test_a_second_life_under_the_same_number(
         job.wait_gone()
     assert job.end == OWN_END
     assert f"hand of {job.id} on n2" in job.output
+
+
+def test_each_job_of_an_array_has_a_fabric_of_its_own(lab: Cluster, watches: list[Watch]) -> None:
+    """With the same addresses; each container knows whose it is."""
+    with nothing_left_on(watches) as endings:
+        array = abroad(lab.first.shell, ASKS_ITS_NEIGHBOUR, "--array=1-2")
+        endings[array.id] = "normal end of an array"
+        array.wait_gone(SLURMS_LIMIT)
+    assert [Job(array.shell, f"{array.id}_{task}", array.user).end for task in (1, 2)] == [OWN_END, OWN_END]
 
 
 def test_by_scancel_while_a_node_joins_a_cluster(lab: Cluster, watches: list[Watch]) -> None:

@@ -14,7 +14,7 @@ from virtual.faults import LINES, SOUND, Count, Look, looks
 pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 PROMISED = 30
 MOORAGE = "/opt/moorage/bin/moorage"
-FOR_ROOT = {"systemd", "apparmor", "scratch", "slurmd", "state", "node image", "store", "leftovers"}
+FOR_ROOT = {"systemd", "apparmor", "scratch", "slurmd", "state", "node image", "store", "leftovers", "speeds"}
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,11 @@ pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 MOORAGE = "/opt/moorage/bin/moorage"
 RECORD = "/var/lib/moorage/uplinks.json"
 OPTIONS = ("--nodelist=n1", "--ntasks=1", "--mem=700M")
+# Known to the first guest, which is the node's resolver, and while these tests run to the second.
+NAME, ADDRESS = "outside.lab", "10.77.0.77"
+RESOLVES = ("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--bind-interfaces")
+NAMES = "test-names"
+MTU = "65520"
 FIRST, SECOND, PORT = "10.77.0.1", "10.77.0.2", 5001
 PRIVILEGED, LOWEST_OF_USERS = 700, 1024
 # pasta keeps a datagram's port, and has no right to this one: there it is lost, elsewhere it comes from another port.
@@ -51,6 +56,8 @@ podman run --quiet --detach --name hand {IMAGE} sleep 3600
 fact pid podman inspect --format '{{{{.State.Pid}}}}' hand
 fact env podman exec hand env
 fact resolvers podman exec hand cat /etc/resolv.conf
+fact outside podman exec hand timeout 60 nslookup {NAME}
+fact mtus podman exec hand sh -c 'cat /sys/class/net/*/mtu'
 fact description cat "/run/moorage/$SLURM_JOB_ID/job.json"
 {GATE}
 """
@@ -68,8 +75,24 @@ class Run:
 @pytest.fixture(scope="module")
 def shell(lab: Cluster) -> Iterator[Shell]:
     shell = lab.first.shell
-    with sysctl(shell, "net.ipv6.conf.all.disable_ipv6", "1"), settings_of_his(shell), a_router(shell):
+    with (
+        sysctl(shell, "net.ipv6.conf.all.disable_ipv6", "1"),
+        settings_of_his(shell),
+        a_router(shell),
+        a_resolver(lab.machines[1].shell),
+    ):
         yield shell
+
+
+@contextmanager
+def a_resolver(shell: Shell) -> Iterator[None]:
+    """On the second guest, where it is also asked by way of the uplink `kernel`."""
+    answers = [*RESOLVES, f"--listen-address={RESOLVER}", f"--address=/{NAME}/{ADDRESS}"]
+    shell.run(["systemd-run", "--quiet", "--collect", f"--unit={NAMES}", *answers])
+    try:
+        yield
+    finally:
+        shell.run(["systemctl", "stop", NAMES])
 
 
 @contextmanager
@@ -107,6 +130,8 @@ def test_containers_reach_the_outside_from_no_privileged_port(lab: Cluster, shel
     assert {one.host for one in run.heard} == {FIRST}
     assert all(one.port >= LOWEST_OF_USERS for one in run.heard), run.heard
     assert nothing_of_his(run)
+    assert ADDRESS in run.facts["outside"].text, run.facts["outside"]
+    assert (MTU in run.facts["mtus"].lines) == (uplink != "kernel"), run.facts["mtus"]
     assert (RESOLVER in run.facts["resolvers"].text.split()) == (uplink == "kernel")
 
 
@@ -114,6 +139,7 @@ def test_with_none_they_reach_nobody(lab: Cluster, shell: Shell) -> None:
     run = ran(lab, "none")
     assert run.sent[0] is not None
     assert run.heard == []
+    assert ADDRESS not in run.facts["outside"].text
     assert nothing_of_his(run)
 
 
