@@ -248,7 +248,7 @@ class TestStart:
 
     def test_twice_in_a_job(self, task: Peer) -> None:
         again = f"from moorage import runner; runner.AGENT = {runner.AGENT!r}; runner.main(['true'])"
-        assert task.do(run, f"{python('again', again)}; echo $?; podman echo still up") == 0
+        assert task.do(run, f"{python('again', again)}; echo $?; podman echo still up") == 0, SAID.read_text()
         assert "this job is moored already" in SAID.read_text()
         assert SAID.read_text().endswith("1\nstill up\n")
 
