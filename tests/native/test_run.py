@@ -241,7 +241,7 @@ class TestStart:
 
     def test_no_warden(self, mooring: Mooring, scope: Path) -> None:
         description = JOB.run / "job.json"
-        description.write_text(json.dumps({**json.loads(description.read_text()), "wait": {**WAITS, "agents": 1.0}}))
+        description.write_text(json.dumps({**json.loads(description.read_text()), "wait": {**WAITS, "agents": 4.0}}))
         with Peer(USER, leaf(scope, "job_17", "step_batch", "task_0")) as task:
             assert task.do(run, "echo never") == 1
         assert "the warden did not answer `delegate`" in OUTPUT.read_text()
