@@ -143,11 +143,14 @@ class Cluster:
             time.sleep(0.5)
 
     def _ages(self, machine: Machine) -> list[float]:
-        """Of the jobs that Slurm believes to run there, in seconds."""
+        """Of the jobs that Slurm believes to run there, in seconds; to a new controller none is older than itself."""
+        rows = self.first.shell.output("squeue", "--noheader", f"--nodelist=n{machine.number}", "--format=%S").split()
+        if not rows:
+            return []
+        settings = self.first.shell.output("scontrol", "show", "config").splitlines()
+        begun = next(line.partition("=")[2].strip() for line in settings if line.startswith("BOOT_TIME"))
         now = float(self.first.shell.output("date", "+%s"))
-        rows = self.first.shell.output("squeue", "--noheader", f"--nodelist=n{machine.number}", "--format=%S")
-        starts = [self.first.shell.output("date", f"--date={row}", "+%s") for row in rows.split()]
-        return [now - float(start) for start in starts]
+        return [now - float(self.first.shell.output("date", f"--date={row}", "+%s")) for row in (*rows, begun)]
 
     def processes(self) -> dict[str, Process]:
         return _processes(self.directory)
