@@ -7,8 +7,9 @@ import pwd
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from moorage import disk, kernel, programs, shim, slurmconf, speed, subids, uplink
 from moorage.config import Config
@@ -18,6 +19,9 @@ from moorage.finding import Finding
 from moorage.job import Job
 from moorage.node import Node
 from moorage.programs import Program
+
+if TYPE_CHECKING:
+    from moorage.images.view import Way
 
 POLICY: Final = "/etc/containers/policy.json"
 
@@ -86,6 +90,14 @@ class Scene:
     facts: Facts
     node: Node
     every_byte: bool = False
+
+    @cached_property
+    def way(self) -> Way | None:
+        """How jobs see the images: a mount is tried for that, once for all checks."""
+        # Only here: a Prolog decides it for itself.
+        from moorage.images import health
+
+        return health.way(self.config.store)
 
 
 @dataclass(frozen=True)

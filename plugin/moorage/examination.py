@@ -77,12 +77,9 @@ def _copying(scene: Scene) -> float:
     """How long a Prolog may copy images; only root may know whether any does."""
     if os.geteuid() != 0 or not scene.config.store.path.exists():
         return 0
-    from moorage.images import health
-
     # What is wrong with the store is found elsewhere.
     with suppress(OSError, MoorageError):
-        way = health.way(scene.config.store)
-        return scene.config.wait.copy if way and way.kind == "copy" else 0
+        return scene.config.wait.copy if scene.way and scene.way.kind == "copy" else 0
     return 0
 
 
@@ -156,7 +153,7 @@ def _store(scene: Scene) -> Iterator[Finding]:
     if scene.config.store.path.exists():
         from moorage.images import health
 
-        yield from health.check(scene.config.store, every_byte=scene.every_byte)
+        yield from health.check(scene.config.store, lambda: scene.way, every_byte=scene.every_byte)
 
 
 def _images(scene: Scene) -> str:
@@ -164,7 +161,7 @@ def _images(scene: Scene) -> str:
 
     # What is wrong with it is found elsewhere.
     with suppress(OSError, MoorageError):
-        return health.shown(scene.config.store)
+        return health.shown(scene.config.store, scene.way)
     return ""
 
 

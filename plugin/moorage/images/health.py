@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from moorage import mounts
@@ -25,13 +25,13 @@ DAMAGE: Final = (ValueError, TypeError, LookupError, AttributeError)
 ANEW: Final = "remove the image, and add it again: moorage image --help"
 
 
-def check(settings: Settings, *, every_byte: bool = False) -> Iterator[Finding]:
+def check(settings: Settings, shown_by: Callable[[], Way | None], *, every_byte: bool = False) -> Iterator[Finding]:
     """What is wrong with it; it may be empty."""
     store = Store.configured(settings)
     if fault := next(_place(store), None):
         yield fault
     elif view.exists(store):
-        yield from _view(settings, store)
+        yield from _view(settings, store, shown_by)
         yield from _images(store, every_byte)
 
 
@@ -66,9 +66,8 @@ def way(settings: Settings) -> Way | None:
     return view.choose(settings.view, _trouble(settings.view, store)) if view.exists(store) else None
 
 
-def shown(settings: Settings) -> str:
+def shown(settings: Settings, found: Way | None) -> str:
     """The same with its reason and what it costs."""
-    found = way(settings)
     if not found:
         return ""
     copied = f"each user's first job copies {_amount(Store.configured(settings))}"
@@ -92,10 +91,10 @@ def _place(store: Store) -> Iterator[Finding]:
         yield Finding(CHECK, cause, "set store.path to a directory on a disk")
 
 
-def _view(settings: Settings, store: Store) -> Iterator[Finding]:
+def _view(settings: Settings, store: Store, shown_by: Callable[[], Way | None]) -> Iterator[Finding]:
     """Where owners cannot be mapped, jobs copy, if they may: that works, and takes space."""
     try:
-        found = way(settings)
+        found = shown_by()
     except UserError as error:
         yield Finding(CHECK, error.what, error.remedy)
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,25 +116,22 @@ class Machine:
         return self.shell.output("cat", "/proc/sys/kernel/random/boot_id")
 
     def wait_answer(self, limit: float) -> None:
-        deadline = time.monotonic() + limit
-        while True:
-            with suppress(CommandError):
-                self.boot_id()
-                return
-            if time.monotonic() > deadline:
-                raise MoorageError(f"{self.name} did not answer within {limit:.0f} s: see {self.directory}/console.log")
-            time.sleep(0.5)
+        self._wait(lambda: bool(self.boot_id()), limit, "did not answer")
 
     def wait_boot(self, earlier: str, limit: float) -> None:
         """Until the guest has booted anew and its slurmd has come up."""
+        slurmd = ["systemctl", "is-active", "--quiet", "slurmd"]
+        self._wait(lambda: self.boot_id() != earlier and self.shell.run(slurmd).code == 0, limit, "did not boot")
+
+    def _wait(self, condition: Callable[[], bool], limit: float, otherwise: str) -> None:
+        """A question to which there is no answer yet is asked again."""
         deadline = time.monotonic() + limit
         while True:
             with suppress(CommandError):
-                if self.boot_id() != earlier:
-                    self.shell.run(["systemctl", "is-active", "--quiet", "slurmd"])
+                if condition():
                     return
             if time.monotonic() > deadline:
-                raise MoorageError(f"{self.name} did not boot within {limit:.0f} s: see {self.directory}/console.log")
+                raise MoorageError(f"{self.name} {otherwise} within {limit:.0f} s: see {self.directory}/console.log")
             time.sleep(0.5)
 
     def examine(self) -> None:

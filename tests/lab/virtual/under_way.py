@@ -15,7 +15,6 @@ from .record import Request
 
 SAYS = "under way"
 RUNS = f"kubectl get nodes; sleep 3600 & echo {SAYS};"
-WAITS = f"{RUNS} wait"
 
 
 @contextmanager
