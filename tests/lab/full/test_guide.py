@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import run
+from moorage.command import CommandFailed, run
 from support.figures import Figures
 from virtual import builds, guide
 from virtual.binaries import binaries
@@ -36,6 +36,7 @@ SITE = {
 }
 # The one node is all of a site.
 OTHER_GROUPS = ("login", "controller")
+OUTPUTS = "for output in ~/*.out; do [ ! -e $output ] || tail --lines=200 $output; done"
 PYTHON = "import sys; print('{}.{}'.format(*sys.version_info))"
 # Compiling, unpacking and Python take their time under emulation.
 LIMIT = 2700.0
@@ -110,4 +111,9 @@ class Reader:
         run(step.command(self._settings), cwd=self.checkout, env=environment, limit=LIMIT, log=log)
 
     def _on_the_node(self, step: Block, user: str) -> None:
-        self.node.shell.run(step.command(self._settings), user=user, limit=START_LIMIT)
+        try:
+            self.node.shell.run(step.command(self._settings), user=user, limit=START_LIMIT)
+        except CommandFailed:
+            # A job's own words are in a file, which the commands after it would have shown.
+            print(self.node.shell.output("sh", "-c", OUTPUTS, user=USER))
+            raise
