@@ -1,7 +1,7 @@
 # Moorage. `make help` says what there is.
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
-PARTS = lint unit build demo native lab walk unstable clusters nodes three endings survivals together starts sizes references guide rollout role upgrade
+PARTS = lint unit build bench-net demo native lab walk unstable clusters nodes three endings survivals together starts sizes references guide rollout role upgrade
 ARMS = warm cold
 REPEAT = 2
 ROUNDS = 9

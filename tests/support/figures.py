@@ -29,8 +29,13 @@ class Figure:
         bounds = (("at most", self.at_most), ("at least", self.at_least))
         return ", ".join(f"{word} {bound:g} {self.unit}".strip() for word, bound in bounds if bound is not None)
 
+    @property
+    def shown(self) -> str:
+        """Ratios differ in the second place behind the point."""
+        return f"{self.measured:.{1 if self.unit else 2}f} {self.unit}".strip()
+
     def __str__(self) -> str:
-        return f"{self.what}: {self.measured:.1f} {self.unit} ({self.promise or 'no promise'})"
+        return f"{self.what}: {self.shown} ({self.promise or 'no promise'})"
 
 
 class Figures:
@@ -45,13 +50,18 @@ class Figures:
         """Keep a figure, and fail where it breaks its promise."""
         figure = Figure(what, measured, unit, at_most, at_least)
         self.all.append(figure)
-        if kept_in := os.environ.get(KEPT_IN):
-            with Path(kept_in).open("a") as file:
-                file.write(json.dumps(asdict(figure)) + "\n")
+        keep(figure)
         assert figure.holds, str(figure)
+
+
+def keep(figure: Figure) -> None:
+    """For the report, if there will be one."""
+    if kept_in := os.environ.get(KEPT_IN):
+        with Path(kept_in).open("a") as file:
+            file.write(json.dumps(asdict(figure)) + "\n")
 
 
 def table(figures: Iterable[Figure]) -> str:
     """As Markdown, for the report."""
-    rows = (f"| {f.what} | {f.measured:.1f} {f.unit} | {f.promise or '-'} |" for f in figures)
+    rows = (f"| {f.what} | {f.shown} | {f.promise or '-'} |" for f in figures)
     return "\n".join(["| what | measured | promised |", "|---|---|---|", *rows])

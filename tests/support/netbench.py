@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from moorage import holder, programs
 from moorage.facts import Facts
-from moorage.net import measure, traffic
+from moorage.net import measure, processor, traffic
 from moorage.net.measure import BARE, Sample, Samples, Way
 from moorage.speed import Spread
+from support.figures import Figure, keep
 from support.hosts import CABLE, Host, bare_host, connected
 from support.namespaces import inside
 from support.segments import PLUG, Node, joined
@@ -38,6 +39,10 @@ class Ratio:
     at_most: float | None = None
 
     @property
+    def figure(self) -> Figure:
+        return Figure(self.name, self.spread.median, "", self.at_most, self.at_least)
+
+    @property
     def holds(self) -> bool:
         return self._keeps(self.spread.median)
 
@@ -59,8 +64,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="bench-net")
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--shared", action="store_true", help="of the fabric: the sender's processor does all the work")
     arguments = parser.parse_args(words)
-    samples = fabrics(arguments.repeat, arguments.seconds)
+    samples = fabrics(arguments.repeat, arguments.seconds, shared=arguments.shared)
     uplinks, left_out = uplink_samples(arguments.repeat, arguments.seconds)
     for line in [*table(samples), "", *table(uplinks)]:
         print(line)
@@ -68,6 +74,8 @@ def main(words: Sequence[str] | None = None) -> None:
         print(f"{name}: none, {cause}")
     ratios = [*fabric_ratios(samples), *shares(samples), *uplink_ratios(uplinks)]
     print("", "ratios, each of the same round: median (least-most)", *ratios, "", sep="\n")
+    for ratio in ratios:
+        keep(ratio.figure)
     print(last_line({ratio.name: ratio.spread.median for ratio in ratios}))
     sys.exit(not all(ratio.holds for ratio in ratios))
 
@@ -78,12 +86,14 @@ def last_line(medians: Mapping[str, float]) -> str:
     return f"bench-net: {' '.join(said)}"
 
 
-def fabrics(repeat: int, seconds: float) -> Samples:
+def fabrics(repeat: int, seconds: float, *, shared: bool = False) -> Samples:
     """Between two hosts, by a VXLAN of theirs, from container to container over the fabric, and the shortest way.
 
     That is of containers behind a bridge. By what the fabric is slower, root's part in it is paid for.
     """
     with connected(2) as hosts, ExitStack() as stack:
+        if not shared:
+            _work_each(hosts)
         by_vxlan = [_vxlan(host, number, hosts[1 - number]) for number, host in enumerate(hosts)]
         nodes = stack.enter_context(joined(hosts))
         containers = [stack.enter_context(_container(node)) for node in nodes]
@@ -95,6 +105,12 @@ def fabrics(repeat: int, seconds: float) -> Samples:
             SHORTEST: _way(stack, unguarded[0], unguarded[1], str(unguarded[1].address)),
         }
         return measure.compare(ways, repeat, seconds)
+
+
+def _work_each(hosts: Sequence[Host]) -> None:
+    for worker, host in zip(processor.pair(), hosts, strict=True):
+        with inside(host.namespace):
+            processor.receives(worker, CABLE)
 
 
 def uplink_samples(repeat: int, seconds: float) -> tuple[Samples, dict[str, str]]:
@@ -156,7 +172,7 @@ def table(samples: Samples) -> Iterator[str]:
 
 def _way(stack: ExitStack, client: Host, server: Host, address: str) -> Way:
     with inside(server.namespace):
-        port = stack.enter_context(traffic.serving(measure.cpus()[1]))
+        port = stack.enter_context(traffic.serving(processor.pair()[1]))
     return Way(client.namespace, address, port)
 
 

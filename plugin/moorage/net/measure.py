@@ -16,7 +16,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.command import CommandError, run
 from moorage.errors import MoorageError
-from moorage.net import gateway, traffic
+from moorage.net import gateway, processor, traffic
 from moorage.net.gateway import Gateway, Site
 from moorage.net.links import links
 from moorage.net.stage import OUTSIDE, Stage, await_way_out, host, inside, path, stage
@@ -77,7 +77,7 @@ def try_out(programs: Mapping[str, Path], repeat: int, seconds: float) -> tuple[
     with ExitStack() as stack:
         scene = stack.enter_context(stage())
         with inside(scene.outside):
-            port = stack.enter_context(traffic.serving(cpus()[1]))
+            port = stack.enter_context(traffic.serving(processor.pair()[1]))
         ways = {BARE: Way(scene.node, str(OUTSIDE.ip), port)}
         for name, make in _drivers(programs).items():
             try:
@@ -118,12 +118,6 @@ def ratios(samples: Sequence[Sample], base: Sequence[Sample], name: str) -> Spre
     return Spread.of([getattr(ours, name) / getattr(theirs, name) for ours, theirs in zip(samples, base, strict=True)])
 
 
-def cpus() -> tuple[int, int]:
-    """For the client and the server, the same throughout."""
-    here = sorted(os.sched_getaffinity(0))
-    return here[0], here[1 % len(here)]
-
-
 def _sample(way: Way, seconds: float, *, must_hold: bool) -> Sample:
     figures = dict(NOTHING)
     for name in traffic.MEASURES:
@@ -136,7 +130,7 @@ def _sample(way: Way, seconds: float, *, must_hold: bool) -> Sample:
 
 
 def _figure(way: Way, name: str, seconds: float) -> float:
-    words = [name, str(cpus()[0]), way.address, str(way.port), str(seconds)]
+    words = [name, str(processor.pair()[0]), way.address, str(way.port), str(seconds)]
     with inside(way.namespace):
         return float(run([sys.executable, "-IS", traffic.__file__, *words], limit=seconds + SLACK).stdout)
 

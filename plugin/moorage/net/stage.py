@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from moorage.errors import MoorageError
+from moorage.net import processor
 from moorage.net.links import Links, links
 
 CABLE: Final = "eth0"
@@ -45,18 +46,20 @@ def stage() -> Iterator[Stage]:
         node, outside = (stack.enter_context(host()) for _ in range(2))
         with inside(node), links() as here:
             peer = {"ifname": CABLE, "net_ns_fd": outside}
-            _connect(here, here.make("veth", CABLE, peer=peer), NODE)
+            near, far = processor.pair()
+            _connect(here, here.make("veth", CABLE, peer=peer), NODE, near)
             with inside(outside), links() as there:
-                _connect(there, there.index(CABLE) or 0, OUTSIDE)
+                _connect(there, there.index(CABLE) or 0, OUTSIDE, far)
             here.ip.route("add", dst="default", gateway=str(OUTSIDE.ip))
             for name, value in ROUTER.items():
                 (Path("/proc/sys/net") / name).write_text(value)
         yield Stage(node, outside)
 
 
-def _connect(links: Links, index: int, address: IPv4Interface) -> None:
+def _connect(links: Links, index: int, address: IPv4Interface, worker: int) -> None:
     links.give_address(index, address)
     links.set_up(index)
+    processor.receives(worker, CABLE)
 
 
 @contextmanager
