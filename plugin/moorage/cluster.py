@@ -150,13 +150,18 @@ class Start:
 
     def _environment(self) -> dict[str, str]:
         around = container.environment(self.mooring) | {"KIND_EXPERIMENTAL_PROVIDER": "podman"}
-        if not (segment := self.mooring.fabric):
-            return around
-        # kind has no words for a node's addresses: they are put in where it calls Podman.
         place = self.mooring.places.user / "kind"
         place.mkdir(mode=0o700, exist_ok=True)
-        container.write_wrapper(place / "podman", self.mooring.podman, bridge.membership(segment, self.mooring.place))
-        return around | {"KIND_EXPERIMENTAL_PODMAN_NETWORK": bridge.NAME, "PATH": f"{place}:{around['PATH']}"}
+        container.write_wrapper(place / "podman", self.mooring.podman, self._membership)
+        if self.mooring.fabric:
+            around["KIND_EXPERIMENTAL_PODMAN_NETWORK"] = bridge.NAME
+        return around | {"PATH": f"{place}:{around['PATH']}"}
+
+    @property
+    def _membership(self) -> tuple[str, ...]:
+        """kind has no words for a node's addresses: they are put in where it calls Podman."""
+        segment = self.mooring.fabric
+        return bridge.membership(segment, self.mooring.place) if segment else ()
 
     def _program(self) -> Path:
         """The site's kind; a user's own is nothing that anybody has tried."""

@@ -20,6 +20,33 @@ CGROUPS: Final = Path("/sys/fs/cgroup")
 # Where published node images have it.
 KUBECTL: Final = "usr/bin/kubectl"
 MOST_LINKS: Final = 8
+# Podman takes a tenth of a second for whatever it is asked, and kind asks sixty times in a start. So what it has told
+# once is not asked again, as long as nothing of that can change: of the node once that is there, and of itself. What
+# kind has done in the node is done there without it: by the number of the node's first process, with that one's
+# environment, as who is root in there. And what it runs gets more words than kind has for it.
+WRAPPER: Final = """\
+#!/bin/bash
+{known}
+look() {{ process=$(<"$place/process") && mapfile -d "" -t around <"/proc/$process/environ"; }} 2>/dev/null
+tell() {{
+    local answer=$place/${{*//"/"/-}}
+    [ -e "$answer" ] || {{ "$podman" "$@" >"$answer.$$" && mv "$answer.$$" "$answer"; }} || exit
+    exec cat "$answer"
+}}
+
+case $1 in
+run) exec "$podman" run --pidfile="$place/process" {more} "${{@:2}}" ;;
+info | --version) tell "$@" ;;
+inspect | ps) [ ! -e "$place/process" ] || tell "$@" ;;
+exec) words=("${{@:2}}") ;;
+esac
+while [[ ${{words[0]}} = --privileged || ${{words[0]}} = -i ]]; do words=("${{words[@]:1}}"); done
+if [[ ${{words[0]-}} = [^-]* ]] && look; then
+    enter=(nsenter --target="$process" --user --mount --uts --ipc --net --pid --cgroup)
+    exec env --ignore-environment "${{around[@]}}" "${{enter[@]}}" -- "${{words[@]:1}}"
+fi
+exec "$podman" "$@"
+"""
 
 
 class Container:
@@ -46,13 +73,12 @@ class Container:
 
 
 def write_wrapper(path: Path, podman: Path, words: Iterable[str]) -> None:
-    """A podman that adds these words to what it is told to run."""
+    """A podman for kind, which knows no more of it than its name."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o700)
-    more = shlex.join(words)
-    path.write_text(
-        f'#!/bin/sh\n[ "$1" = run ] && shift && set -- run {more} "$@"\nexec {shlex.quote(str(podman))} "$@"\n'
-    )
+    names = {"podman": podman, "place": path.parent}
+    known = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in names.items())
+    path.write_text(WRAPPER.format(known=known, more=shlex.join(words)))
 
 
 def environment(mooring: Mooring) -> dict[str, str]:
