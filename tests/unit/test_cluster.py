@@ -143,7 +143,8 @@ class TestStart:
         assert words[:2] == ["create", "cluster"]
         # A failed one is kept to be looked into, and we wait by ourselves.
         assert {"--wait=0s", "--retain", f"--kubeconfig={site.places.user}/kubeconfig"} <= set(words)
-        assert site.noted("environment").split() == ["podman", str(site.places.user), str(site.fakes / "podman")]
+        podman = str(site.places.user / "kind/podman")
+        assert site.noted("environment").split() == ["podman", str(site.places.user), podman]
         assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == IMAGE
         found = {path.name for path in (site.state / "files").rglob("*") if path.is_file()}
         assert {"authentication.json", "etcd+strategic.json"} <= found
@@ -234,14 +235,14 @@ class TestSeveralNodes:
         self.nodes(site, "n1", "n2", "n3")
         self.boot(site, Others(("n2", "n3")))
         assert site.noted("network") == "moorage\n"
-        assert "run --ip=10.89.0.2 --mac-address=0a:00:00:11:00:01 probe\n" in site.noted("podman")
+        assert " --ip=10.89.0.2 --mac-address=0a:00:00:11:00:01 probe\n" in site.noted("podman")
         configuration = json.loads(site.noted("configuration"))
         assert configuration["nodes"][0]["labels"]["moorage/node"] == "n1"
 
     def test_alone_it_is_in_kinds_own(self, site: Site) -> None:
         site.boot()
         assert site.noted("network") == "\n"
-        assert "run probe\n" in site.noted("podman")
+        assert f"run --pidfile={site.places.user}/kind/process probe\n" in site.noted("podman")
 
     @pytest.mark.parametrize(
         ("require", "gone", "line"),

@@ -85,6 +85,7 @@ class TestCluster:
         for part in ("apiServer", "controllerManager", "scheduler"):
             assert older[part]["extraArgs"] == arguments(newer[part])
         assert older["etcd"]["local"]["extraArgs"] == arguments(newer["etcd"]["local"])
+        assert not {"extraEnvs"} & {*older["etcd"]["local"], *older["apiServer"]}
         assert older["apiServer"]["extraVolumes"] == newer["apiServer"]["extraVolumes"]
 
     def test_what_the_older_format_has_no_word_for_is_left_out(self) -> None:
@@ -137,9 +138,9 @@ class TestStrangers:
 
     def test_the_api_server_is_told_of_the_file_that_the_node_sees(self) -> None:
         server = patch("ClusterConfiguration")["apiServer"]
-        (volume,) = server["extraVolumes"]
+        volume = server["extraVolumes"][0]
         assert volume["hostPath"] == "/kind/moorage/authentication.json"
-        assert arguments(server) == {"authentication-config": volume["mountPath"]}
+        assert arguments(server)["authentication-config"] == volume["mountPath"]
         assert volume["pathType"] == "File"
         # It is mounted anew for that, which fails in a user namespace where a flag is locked.
         assert volume["readOnly"] is False
@@ -155,6 +156,28 @@ class TestCost:
         local = patch("ClusterConfiguration", replace(PLAN, etcd=etcd))["etcd"]["local"]
         assert local.get("dataDir") == directory
         assert ("unsafe-no-fsync" in arguments(local)) is not syncs
+
+    @pytest.mark.parametrize(("etcd", "directory"), [("memory", "/run/etcd"), ("disk", "/var/lib/etcd")])
+    def test_the_api_server_reaches_etcd_without_handshakes(self, etcd: kind.Storage, directory: str) -> None:
+        """By a socket beside its data, which both have from the node under the same name; and there is no other way."""
+        cluster = patch("ClusterConfiguration", replace(PLAN, etcd=etcd))
+        server, local = arguments(cluster["apiServer"]), arguments(cluster["etcd"]["local"])
+        door = f"unix://{directory}/door"
+        assert local["listen-client-urls"] == local["advertise-client-urls"] == server["etcd-servers"] == door
+        assert {server[f"etcd-{name}"] for name in ("cafile", "certfile", "keyfile")} == {""}
+        volume = next(volume for volume in cluster["apiServer"]["extraVolumes"] if volume["name"] == "etcd")
+        assert (volume["hostPath"], volume["mountPath"]) == (directory, directory)
+
+    def test_an_etcd_that_knows_no_sockets_has_its_port(self) -> None:
+        cluster = patch("ClusterConfiguration", replace(PLAN, version=(1, 33, 4)))
+        assert "etcd-servers" not in cluster["apiServer"]["extraArgs"]
+        assert "listen-client-urls" not in cluster["etcd"]["local"]["extraArgs"]
+        assert [volume["name"] for volume in cluster["apiServer"]["extraVolumes"]] == ["authentication"]
+
+    def test_two_of_them_collect_less_often(self) -> None:
+        cluster = patch("ClusterConfiguration")
+        for part in (cluster["apiServer"], cluster["etcd"]["local"]):
+            assert part["extraEnvs"] == [{"name": "GOGC", "value": "200"}]
 
     def test_what_all_others_wait_for_comes_first(self) -> None:
         wanted = {name.partition("+")[0].partition("/")[2]: content for name, content in kind.files(PLAN).items()}
@@ -202,10 +225,12 @@ class TestPatience:
     def test_without_any_all_is_as_kubernetes_has_it(self) -> None:
         cluster = patch("ClusterConfiguration")
         elections = {"leader-elect-lease-duration": "15s", "leader-elect-renew-deadline": "10s"}
-        elections["leader-elect-retry-period"] = "2s"
+        elections["leader-elect-retry-period"] = "1s"
         assert arguments(cluster["scheduler"]) == elections
-        assert arguments(cluster["controllerManager"]) == elections | {"node-monitor-grace-period": "50s"}
-        assert arguments(cluster["etcd"]["local"]) == {"heartbeat-interval": "100", "election-timeout": "1000"}
+        calls = {"kube-api-qps": "200", "kube-api-burst": "400"}
+        assert arguments(cluster["controllerManager"]) == elections | calls | {"node-monitor-grace-period": "50s"}
+        etcd = arguments(cluster["etcd"]["local"])
+        assert (etcd["heartbeat-interval"], etcd["election-timeout"]) == ("100", "1000")
         assert patch("InitConfiguration")["timeouts"]["controlPlaneComponentHealthCheck"] == "240s"
         kubelet = patch("KubeletConfiguration")
         assert (kubelet["nodeLeaseDurationSeconds"], kubelet["runtimeRequestTimeout"]) == (40, "120s")
