@@ -489,6 +489,11 @@ ADVICE: dict[str, tuple[Break, str]] = {
         "kubernetes: this node has a route to 10.244.1.0/24, and containers would have 10.244.0.0/16: choose another "
         "kubernetes.pods",
     ),
+    "a route to all that Podman may have": (
+        node("proc/net/route", ROUTES + "eth1\t0000580A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"),
+        "podman: this node has a route to 10.88.0.0/16, and containers would have 10.88.0.0/16: choose another "
+        "podman.pool",
+    ),
     "another kernel than was measured": (
         measured_on_another_kernel,
         "uplink: another kernel or program has come since the uplinks were measured: pasta, slirp4netns",
