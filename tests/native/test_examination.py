@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage import __version__
+from moorage import __version__, speed
 from moorage.errors import UserError
 from moorage.examination import Report, examine
 from moorage.finding import Finding
 from moorage.node import Node
+from moorage.speed import Record, Speed, Spread
 from support.fakes import FakeCommand
 from support.faults import ADVICE, FAULTS
 from support.guide import explained
@@ -200,6 +201,20 @@ def test_a_user_sees_what_he_may(site: Site) -> None:
     assert "has TaskPlugin=task/affinity" in told(found)
     for_root = ["systemd", "apparmor", "scratch", "slurmd", "speeds", "state", "node image", "store", "leftovers"]
     assert report.left_out == for_root
+
+
+def test_a_user_knows_what_root_has_measured_and_nobody_else(site: Site) -> None:
+    place = site.slurm / "uplinks.json"
+    even = Speed(Spread(1, 1, 1), Spread(1, 1, 1), Spread(1, 1, 1))
+    Record(os.uname().release, even, {"kernel": even}, {}).save(place)
+    with Peer(USER) as user:
+        assert user.do(speed.known, {}, place) == {"kernel": even}
+        assert not user.do(Node().conceals, str(place))
+        os.chown(place, USER + 1, 0)
+        assert user.do(speed.known, {}, place) == {}
+        place.chmod(0o600)
+        assert user.do(Node().conceals, str(place))
+        assert not user.do(Node().conceals, str(place.with_name("nothing")))
 
 
 def test_a_user_is_told_of_what_he_may_not_read(site: Site) -> None:
