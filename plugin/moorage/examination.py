@@ -69,9 +69,20 @@ def _own_mounts(scene: Scene) -> Iterator[Finding]:
 
 
 def _limits(scene: Scene) -> Iterator[Finding]:
-    wait = scene.config.wait
-    seconds = {"Prolog": wait.lock + wait.warden + _copying(scene), "Epilog": scene.config.epilog_limit}
-    return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, seconds)
+    wait, clearing = scene.config.wait, scene.config.epilog_limit
+    # What an earlier life of the job has left, and what is half made when something fails.
+    prolog = 2 * clearing + _asking(scene) + wait.lock + _copying(scene) + wait.warden
+    return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, {"Prolog": prolog, "Epilog": clearing})
+
+
+def _asking(scene: Scene) -> float:
+    """How long a Prolog may ask for the addresses of other nodes."""
+    site = scene.config
+    if site.policy.most_nodes == 1 or site.fabric.hosts:
+        return 0
+    from moorage.net import peers
+
+    return peers.WAIT
 
 
 def _copying(scene: Scene) -> float:

@@ -109,6 +109,24 @@ def test_advice_is_no_fault(name: str, site: Site, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        ("", 500),
+        ("policy: {most_nodes: 1}", 480),
+        ("fabric: {hosts: /etc/hosts}", 480),
+        ("epilog_limit: 100", 580),
+        ("wait: {lock: 1, warden: 2, copy: 3}", 146),
+    ],
+)
+def test_a_prolog_needs_time_for_all_that_it_may_wait_for(site: Site, settings: str, seconds: int) -> None:
+    """Images are copied here. What an earlier life has left is cleared first, and what is half made when one fails."""
+    site.slurm_conf("PrologTimeout=600", f"PrologTimeout={seconds}")
+    site.configured("scratch:", f"{settings}\nscratch:")
+    (found,) = examined(site).findings
+    assert f"PrologTimeout={seconds}, and our Prolog may take {seconds} s" in told(found)
+
+
+@pytest.mark.parametrize(
     ("breakage", "fault"),
     [("scratch full", "room"), ("no room for states", "room"), ("scratch open", "node")],
 )

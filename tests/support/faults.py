@@ -215,8 +215,8 @@ FAULTS: dict[str, tuple[Break, str]] = {
         "slurm: /run/site/slurm/prolog.d/50-moorage cannot be executed",
     ),
     "too little time for the Prolog": (
-        slurm("PrologTimeout=600", "PrologTimeout=360"),
-        "slurm: /run/site/slurm/slurm.conf has PrologTimeout=360, and our Prolog may take 360 s",
+        slurm("PrologTimeout=600", "PrologTimeout=500"),
+        "slurm: /run/site/slurm/slurm.conf has PrologTimeout=500, and our Prolog may take 500 s",
     ),
     "too little time for the Epilog": (
         slurm("EpilogTimeout=120", "PrologEpilogTimeout=30"),
