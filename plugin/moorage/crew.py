@@ -92,7 +92,7 @@ class Crew:
 
     @property
     def settled(self) -> bool:
-        """Who is in the cluster has all that is its own, too: that may take a moment longer than the first node waits."""
+        """Who is in the cluster has all that is its own, which may take a moment longer than the first node waits."""
         heard_of = self.words.ready | self.words.failures.keys() | self.words.without
         return self.gone or bool(self.failure) or len(heard_of) >= self.nodes
 

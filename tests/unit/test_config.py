@@ -148,7 +148,7 @@ def test_what_is_wrong_is_named_with_its_line(file: Path, text: str, line: int, 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("fabric:\n  subnet: 10.244.0.0/16\n", "2: fabric.subnet is 10.244.0.0/16, and kubernetes.pods is 10.244.0.0/16"),
+        ("fabric:\n  subnet: 10.244.0.0/16\n", "2: fabric.subnet is 10.244.0.0/16, and kubernetes.pods is 10.244.0.0/"),
         ("kubernetes:\n  pods: 10.0.0.0/8\n", "2: podman.pool is 10.88.0.0/16, and kubernetes.pods is 10.0.0.0/8"),
         ("kubernetes:\n  services: 10.244.8.0/24\n", "2: kubernetes.pods is 10.244.0.0/16, and kubernetes.services is"),
         ("uplink:\n  pool: 10.89.4.0/24\n", "2: fabric.subnet is 10.89.0.0/16, and uplink.pool is 10.89.4.0/24"),
