@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
+from itertools import combinations
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -26,6 +28,7 @@ from moorage.settings import (
     names,
     network,
     networks,
+    overlap,
     phrase,
     ports,
     seconds,
@@ -36,6 +39,8 @@ from moorage.spec import UPLINKS
 
 PLACE: Final = Path("/etc/moorage/moorage.yaml")
 DEFAULT: Final = "default"
+# Of each job's own: what is in two of them, its containers reach in one.
+NETWORKS: Final = ("podman.pool", "fabric.subnet", "kubernetes.pods", "kubernetes.services", "uplink.pool")
 
 ScratchKind = Literal["loop", "tmpfs", "project", "directory"]
 NodeFault = Literal["fail", "drain"]
@@ -121,6 +126,13 @@ class Fabric:
 
 
 @dataclass(frozen=True)
+class Podman:
+    """What the Podman of a job takes for itself."""
+
+    pool: str = field(default="10.88.0.0/16", metadata=read(network(8, 20)))
+
+
+@dataclass(frozen=True)
 class Reserve:
     """What of a job's share the containers may not take."""
 
@@ -193,6 +205,7 @@ class Config:
     store: Store = field(default_factory=Store)
     uplink: Uplink = field(default_factory=Uplink)
     fabric: Fabric = field(default_factory=Fabric)
+    podman: Podman = field(default_factory=Podman)
     reserve: Reserve = field(default_factory=Reserve)
     kubernetes: Kubernetes = field(default_factory=Kubernetes)
     records: Records = field(default_factory=Records)
@@ -248,7 +261,7 @@ def examine(path: Path | None = None, facts: Facts | None = None) -> tuple[Confi
     """What the file sets, and everything that is wrong in it; all defaults where there is no sense in it at all."""
     path = path or PLACE
     try:
-        return checked(Config, entries(path, facts or Facts()), path)
+        return whole(entries(path, facts or Facts()), path)
     except UserError as fault:
         return Config(), [fault]
 
@@ -270,10 +283,24 @@ def _parsed(path: Path) -> list[tuple[str, Any, int]]:
 
 def build(given: Iterable[Entry], path: Path) -> Config:
     """A configuration of these values, each of them checked; the first fault is raised."""
-    config, faults = checked(Config, given, path)
+    config, faults = whole(given, path)
     if faults:
         raise faults[0]
     return config
+
+
+def whole(given: Iterable[Entry], path: Path) -> tuple[Config, list[UserError]]:
+    """A configuration of those values that are right, and what is wrong with others, or with some beside each other."""
+    config, faults = checked(Config, given, path)
+    return config, [*faults, *_overlaps(config)]
+
+
+def _overlaps(config: Config) -> Iterator[UserError]:
+    for one, other in combinations(NETWORKS, 2):
+        ours, theirs = attrgetter(one, other)(config)
+        if overlap(ours, theirs):
+            place = config.sources.get(one) or config.source(other)
+            yield UserError(f"{place}: {one} is {ours}, and {other} is {theirs}", "give each a network of its own")
 
 
 def checked(kind: type[Kind], given: Iterable[Entry], path: Path, /, **more: Any) -> tuple[Kind, list[UserError]]:  # noqa: ANN401

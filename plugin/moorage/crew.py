@@ -40,6 +40,8 @@ class Words:
     logs: dict[str, str] = field(default_factory=dict)
     # What the first node's cluster is called, and where its API is.
     cluster: dict[str, str] = field(default_factory=dict)
+    # Who is not in it, as its first node has found.
+    without: set[str] = field(default_factory=set)
     down_asked_for: bool = False
     # Its number in the job.
     step: str = ""
@@ -87,6 +89,12 @@ class Crew:
         if self.enough and (self.words.cluster or len(heard_of) >= self.nodes):
             return True
         return len(self.words.ready) == self.nodes
+
+    @property
+    def settled(self) -> bool:
+        """Who is in the cluster has all that is its own, which may take a moment longer than the first node waits."""
+        heard_of = self.words.ready | self.words.failures.keys() | self.words.without
+        return self.gone or bool(self.failure) or len(heard_of) >= self.nodes
 
     @property
     def enough(self) -> bool:
@@ -222,7 +230,8 @@ class Crew:
                 self._lose(node, cause)
             case {"event": "join", "node": _, **invitation}:
                 self.command("join", **invitation)
-            case {"event": "cluster", "name": str(name), "server": str(server)}:
+            case {"event": "cluster", "name": str(name), "server": str(server), **more}:
+                self.words.without.update(more.get("without", ()))
                 self.words.cluster = {"name": name, "server": server}
             case {"event": "log", "of": str(of), "text": str(text)}:
                 title = f"{of} on {node}"

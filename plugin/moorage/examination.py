@@ -20,6 +20,7 @@ from moorage import (
     slurmconf,
     speed,
     subids,
+    subnets,
     units,
     uplink,
     versions,
@@ -68,9 +69,20 @@ def _own_mounts(scene: Scene) -> Iterator[Finding]:
 
 
 def _limits(scene: Scene) -> Iterator[Finding]:
-    wait = scene.config.wait
-    seconds = {"Prolog": wait.lock + wait.warden + _copying(scene), "Epilog": scene.config.epilog_limit}
-    return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, seconds)
+    wait, clearing = scene.config.wait, scene.config.epilog_limit
+    # What an earlier life of the job has left, and what is half made when something fails.
+    prolog = 2 * clearing + _asking(scene) + wait.lock + _copying(scene) + wait.warden
+    return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, {"Prolog": prolog, "Epilog": clearing})
+
+
+def _asking(scene: Scene) -> float:
+    """How long a Prolog may ask for the addresses of other nodes."""
+    site = scene.config
+    if site.policy.most_nodes == 1 or site.fabric.hosts:
+        return 0
+    from moorage.net import peers
+
+    return peers.WAIT
 
 
 def _copying(scene: Scene) -> float:
@@ -128,17 +140,20 @@ def _clusters(scene: Scene) -> Iterator[Finding]:
 
 
 def _networks(scene: Scene) -> Iterator[Finding]:
-    """Clusters start all the same, but what the site has there their pods do not reach."""
-    site = scene.config.kubernetes
-    if site.images:
+    """Jobs start all the same, but what the site has there their containers do not reach."""
+    site, pool = scene.config.kubernetes, scene.config.podman.pool
+    wanted = [("kubernetes.pods", site.pods), ("kubernetes.services", site.services)] if site.images else []
+    if not subnets.free(scene.node, pool):
+        wanted.append(("podman.pool", pool))
+    if wanted:
         from ipaddress import IPv4Network
 
         from moorage import routes
         from moorage.net import demands
 
-        for setting, subnet in (("kubernetes.pods", site.pods), ("kubernetes.services", site.services)):
+        for setting, subnet in wanted:
             if fault := demands.route(routes.networks(scene.node), IPv4Network(subnet), setting):
-                yield Finding("kubernetes", fault.what, fault.remedy, "advice")
+                yield Finding(setting.partition(".")[0], fault.what, fault.remedy, "advice")
 
 
 def _node_image(scene: Scene) -> Iterator[Finding]:
@@ -186,7 +201,7 @@ MORE: Final = (
     Check("clock", lambda scene: clock.check(scene.node)),
     Check("state", lambda scene: disk.memory(job.STATE), for_root=True),
     Check("kubernetes", _clusters),
-    Check("networks of clusters", _networks),
+    Check("networks of containers", _networks),
     Check("node image", _node_image, for_root=True),
     Check("store", _store, for_root=True),
     Check("leftovers", _leftovers, for_root=True),
@@ -234,7 +249,7 @@ def _carry_out(checks: Sequence[Check], scene: Scene, report: Report) -> None:
 def _configuration(report: Report, facts: Facts) -> Config | None:
     """None where no sense can be made of the file: what the site wants of this node is not known then."""
     try:
-        settings, faults = config.checked(Config, config.entries(config.PLACE, facts), config.PLACE)
+        settings, faults = config.whole(config.entries(config.PLACE, facts), config.PLACE)
     except UserError as fault:
         report.add(Finding("configuration", fault.what, fault.remedy))
         return None

@@ -41,11 +41,11 @@ def replace(path: Path, content: str, mode: int = 0o600) -> None:
 
 
 def private(path: Path, most: int = 1 << 20) -> str:
-    """The content of a file that nobody but ourselves can have written; a PermissionError if others could."""
+    """The content of a file that nobody but root and ourselves can have written; a PermissionError if others could."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
-        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.geteuid())
         if not ours or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"{path} is not ours alone to write")
         return file.read(most).decode(errors="replace")

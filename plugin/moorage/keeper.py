@@ -120,7 +120,7 @@ class Keeper:
         names = self.mooring.fabric.hosts[1:] if self.mooring.fabric else ()
         others = Others(names, self._invite, self._attend, self.gone)
         up = cluster.boot(self.mooring, tree, self._tell_phase, others)
-        self._mouth.say({"event": "cluster", "name": up.name, "server": up.server})
+        self._mouth.say({"event": "cluster", "name": up.name, "server": up.server, "without": sorted(self.gone)})
 
     def _invite(self, invitation: Invitation) -> None:
         self._mouth.say({"event": "join", **invitation.as_dict()})

@@ -23,6 +23,14 @@ class Node:
             return self.path(name).read_text(errors="replace")
         return ""
 
+    def conceals(self, name: str) -> bool:
+        """Whether there is such a file, and it is not for us to read."""
+        try:
+            self.path(name).open().close()
+        except OSError as error:
+            return isinstance(error, PermissionError)
+        return False
+
     def number(self, name: str) -> int | None:
         text = self.text(name).strip()
         return int(text) if text.isdecimal() else None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from moorage import podman, programs, subids, uplink
+from moorage import podman, programs, subids, subnets, uplink
 from moorage.checks import Surroundings
 from moorage.config import Config
 from moorage.errors import MoorageError
@@ -59,6 +59,7 @@ class Plan:
             resolvers=uplink.resolvers(Node(), self.config.uplink) if self.uplink.driver == uplink.KERNEL else (),
             pasta=pasta.path if (pasta := self.around.programs.get("pasta")) else None,
             between=uplink.between(Node(), self.config.uplink) if self.uplink.driver == "slirp4netns" else None,
+            networks=subnets.choose(Node(), self.config.podman.pool),
         )
 
     @property

@@ -20,6 +20,8 @@ RELEASE: Final = "release"
 # Podman finds a user's bus without being told (by its usual place), but not where it is told of another one.
 NO_BUS: Final = "no-bus"
 
+# In bits, as Podman has it of itself.
+SIZE: Final = 24
 PASTA: Final = "pasta"
 KNOWN_TO_PODMAN: Final = (PASTA, "slirp4netns")
 # Podman starts pasta for the network namespace that all its bridges share, and wants to know by a file which process
@@ -119,6 +121,8 @@ class Tools:
     pasta: Path | None = None
     # Between containers and slirp4netns, where its own choice would hide what the node has there.
     between: str | None = None
+    # For its own networks: the first is the default one's, in the others it makes what it is asked for.
+    networks: tuple[str, ...] = ()
     # The job's view of the node's images, if there are any.
     images: Path | None = None
     python: Path = Path(sys.executable)
@@ -127,7 +131,7 @@ class Tools:
 @dataclass(frozen=True)
 class Key:
     name: str
-    value: str | int | bool | list[str]
+    value: str | int | bool | list[str] | list[dict[str, str | int]]
     reason: str
 
 
@@ -172,6 +176,7 @@ def containers_conf(places: Places, tools: Tools) -> str:
                 Key("default_rootless_network_cmd", _command(tools.driver), "chosen for this node"),
                 Key("pasta_options", ["--mtu", "65520"], "as network_cmd_options"),
                 Key("network_config_dir", str(places.graph / "networks"), "the job's own"),
+                *_subnets(tools.networks),
             ),
         },
     )
@@ -207,6 +212,14 @@ def _bridged(driver: str) -> Iterator[Key]:
 def _resolvers(given: tuple[str, ...]) -> Iterator[Key]:
     if given:
         yield Key("dns_servers", list(given), "Podman would ask somebody on the Internet where the node's are its own")
+
+
+def _subnets(networks: tuple[str, ...]) -> Iterator[Key]:
+    if networks:
+        first, *others = networks
+        pools: list[dict[str, str | int]] = [{"base": one, "size": SIZE} for one in others]
+        yield Key("default_subnet", first, "of the site's pool, and none that this node has a route to")
+        yield Key("default_subnet_pools", pools, "the same")
 
 
 def hardware_conf(given: Hardware) -> str:
@@ -302,6 +315,6 @@ def _toml(title: str, sections: Mapping[str, tuple[Key, ...]]) -> str:
     lines = [f"# {title}"]
     for section, keys in sections.items():
         lines += ["", f"[{section}]"]
-        # Strings, lists, numbers and booleans are written in TOML as they are in JSON.
-        lines += [f"# {key.reason}\n{key.name} = {json.dumps(key.value)}" for key in keys]
+        # Strings, lists, numbers and booleans are written in TOML as they are in JSON, tables all but.
+        lines += [f"# {key.reason}\n{key.name} = {json.dumps(key.value, separators=(', ', ' = '))}" for key in keys]
     return "\n".join(lines) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ def lacking(api: Api, others: Others) -> str:
     """The first thing that is missing, in the order in which a cluster comes up."""
     try:
         nodes = list(_found(api.get(NODES)))
-        absent = sum(node.by in others.gone for node in nodes)
+        absent = sum(node.by in _labels(others.gone) for node in nodes)
         return (
             _nodes(nodes, others) or _dns(api.get(DNS)) or _proxy(api.get(PROXY), absent) or _account(api.get(ACCOUNT))
         )
@@ -49,7 +49,8 @@ def lacking(api: Api, others: Others) -> str:
 def late(api: Api, others: Others) -> set[str]:
     """Those of the others that are not Ready."""
     try:
-        return others.awaited - {node.by for node in _found(api.get(NODES)) if node.ready}
+        ready = {node.by for node in _found(api.get(NODES)) if node.ready}
+        return {name for name in others.awaited if registration.label(name) not in ready}
     except (Refused, OSError, http.client.HTTPException, ValueError):
         return set()
 
@@ -57,7 +58,7 @@ def late(api: Api, others: Others) -> set[str]:
 @dataclass(frozen=True)
 class _Node:
     name: str
-    # Slurm's name.
+    # Slurm's name, as far as it can be a label.
     by: str
     ready: bool
 
@@ -73,10 +74,14 @@ def _found(answer: dict[str, Any]) -> Iterator[_Node]:
 def _nodes(nodes: list[_Node], others: Others) -> str:
     if not nodes:
         return "there is no node yet"
-    if unready := [node.name for node in nodes if not node.ready and node.by not in others.gone]:
+    if unready := [node.name for node in nodes if not node.ready and node.by not in _labels(others.gone)]:
         return f"node {unready[0]} is not Ready"
     missing = sorted(name for name in others.awaited if registration.label(name) not in {node.by for node in nodes})
     return f"{missing[0]} has not joined" if missing else ""
+
+
+def _labels(names: Iterable[str]) -> set[str]:
+    return {registration.label(name) for name in names}
 
 
 def _dns(found: dict[str, Any]) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from moorage.node import Node
@@ -15,6 +16,8 @@ IPV4: Final = "/proc/net/route"
 IPV6: Final = "/proc/net/ipv6_route"
 ANYWHERE_4: Final = "00000000"
 ANYWHERE_6: Final = "0" * 32
+# Networks of a pool.
+TRIED: Final = 1024
 
 
 def networks(node: Node) -> Iterator[IPv4Network]:
@@ -31,6 +34,16 @@ def masked(node: Node) -> Iterator[tuple[int, int]]:
         _, target, _, _, _, _, _, mask, *_ = line.split()
         if mask != ANYWHERE_4:
             yield _number(target), _number(mask)
+
+
+def free(pool: str, bits: int, taken: Iterable[tuple[int, int]]) -> Iterator[str]:
+    """The networks of so many bits in the pool that none of these routes leads to."""
+    others = list(taken)
+    address, _, own_bits = pool.partition("/")
+    first, own = int.from_bytes(socket.inet_aton(address), "big"), (1 << 32) - (1 << 32 - bits)
+    for network in range(first, first + (1 << 32 - int(own_bits)), 1 << 32 - bits)[:TRIED]:
+        if all((network ^ other) & mask & own for other, mask in others):
+            yield f"{socket.inet_ntoa(network.to_bytes(4, 'big'))}/{bits}"
 
 
 def leads_out(node: Node, *, by: Sequence[str] = (IPV4, IPV6)) -> bool:

@@ -28,6 +28,8 @@ AGENT: Final = ("bin/python3", "-I", "-m", "moorage", "agent")
 # What the agents' own limits may take together, and what it takes until we hear of it.
 LEEWAY: Final = 10.0
 ENDING: Final = 5.0
+# Until nodes that have joined a cluster tell of it, once its first one has seen them.
+FOLLOWING: Final = 30.0
 STRAY: Final = (
     "{0} was sent to this job's steps, whose agents do not heed it, and not to its script:"
     " that takes `scancel --batch`, or --signal=B:{0}@SECONDS"
@@ -129,6 +131,9 @@ class Runner:
             raise MoorageError(f"{AT_FIRST}: not done after {agents:g} s, nothing was heard of {missing}")
         if not self.watch.until(self._started, deadline, self.progress.tick) and not self.crew.enough:
             raise MoorageError(f"{'; '.join(self.crew.late(hosts))}: not ready after {limit:g} s")
+        if self.crew.words.cluster:
+            last = Deadline(FOLLOWING * self.mooring.kubernetes.patience)
+            self.watch.until(lambda: self.crew.settled or bool(self._deadly), last, self.progress.tick)
 
     def _heard_of(self) -> bool:
         return self._started() or not self.crew.unheard(self.mooring.hosts)

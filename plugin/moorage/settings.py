@@ -259,5 +259,16 @@ def _is_network(text: str) -> bool:
     return False
 
 
+def overlap(one: str, other: str) -> bool:
+    """Whether two networks have an address in common."""
+    (first, bits), (second, further) = _numbers(one), _numbers(other)
+    return not (first ^ second) >> 32 - min(bits, further)
+
+
+def _numbers(network: str) -> tuple[int, int]:
+    address, _, bits = network.partition("/")
+    return int.from_bytes(bytes(map(int, address.split("."))), "big"), int(bits)
+
+
 def images() -> Reader:
     return _list(_IMAGE, "a list of images with their tags, each once, such as [kindest/node:v1.35.4]; [] for none")

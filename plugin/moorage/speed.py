@@ -87,7 +87,8 @@ class Record:
     def save(self, path: Path | None = None) -> None:
         path = path or PLACE
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        files.replace(path, json.dumps(self.as_dict()) + "\n")
+        # Users may ask how their jobs' uplinks are chosen.
+        files.replace(path, json.dumps(self.as_dict()) + "\n", 0o644)
 
 
 def known(versions: Mapping[str, str], path: Path | None = None) -> dict[str, Speed]:

@@ -36,9 +36,8 @@ OLDEST: Final[Mapping[str, Version]] = {"pasta": (2023, 12, 4), "slirp4netns": (
 PROFILES: Final = "/sys/kernel/security/apparmor/profiles"
 PASTA_CONFINED: Final = "pasta (enforce)"
 PASTA_RULES: Final = "/etc/apparmor.d/local/pasta"
-TRIED: Final = 1024
-# Of a network of slirp4netns.
-MASK: Final = 0xFFFFFF00
+# The bits of a network of slirp4netns.
+BETWEEN: Final = 24
 # What Podman reads: the second where the first names nothing but the stub of systemd's resolver.
 RESOLVERS: Final = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
 
@@ -167,13 +166,7 @@ def between(node: Node, rule: Uplink) -> str | None:
 
     It would take 10.0.2.0/24, and nothing that the site has there could be reached.
     """
-    taken = list(routes.masked(node))
-    address, _, bits = rule.pool.partition("/")
-    first = int.from_bytes(socket.inet_aton(address), "big")
-    for network in range(first, first + (1 << 32 - int(bits)), 1 << 8)[:TRIED]:
-        if all((network ^ other) & mask & MASK for other, mask in taken):
-            return f"{socket.inet_ntoa(network.to_bytes(4, 'big'))}/24"
-    return None
+    return next(routes.free(rule.pool, BETWEEN, routes.masked(node)), None)
 
 
 def resolvers(node: Node, rule: Uplink) -> tuple[str, ...]:

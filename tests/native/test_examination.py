@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage import __version__
+from moorage import __version__, speed
 from moorage.errors import UserError
 from moorage.examination import Report, examine
 from moorage.finding import Finding
 from moorage.node import Node
+from moorage.speed import Record, Speed, Spread
 from support.fakes import FakeCommand
 from support.faults import ADVICE, FAULTS
 from support.guide import explained
@@ -105,6 +106,24 @@ def test_advice_is_no_fault(name: str, site: Site, monkeypatch: pytest.MonkeyPat
     assert [told(finding)[: len(words)] for finding in report.findings] == [words], list(map(told, report.findings))
     assert all(explained(finding.check, finding.cause) for finding in report.findings), "the guide has no such line"
     assert report.faults == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        ("", 500),
+        ("policy: {most_nodes: 1}", 480),
+        ("fabric: {hosts: /etc/hosts}", 480),
+        ("epilog_limit: 100", 580),
+        ("wait: {lock: 1, warden: 2, copy: 3}", 146),
+    ],
+)
+def test_a_prolog_needs_time_for_all_that_it_may_wait_for(site: Site, settings: str, seconds: int) -> None:
+    """Images are copied here. What an earlier life has left is cleared first, and what is half made when one fails."""
+    site.slurm_conf("PrologTimeout=600", f"PrologTimeout={seconds}")
+    site.configured("scratch:", f"{settings}\nscratch:")
+    (found,) = examined(site).findings
+    assert f"PrologTimeout={seconds}, and our Prolog may take {seconds} s" in told(found)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +219,20 @@ def test_a_user_sees_what_he_may(site: Site) -> None:
     assert "has TaskPlugin=task/affinity" in told(found)
     for_root = ["systemd", "apparmor", "scratch", "slurmd", "speeds", "state", "node image", "store", "leftovers"]
     assert report.left_out == for_root
+
+
+def test_a_user_knows_what_root_has_measured_and_nobody_else(site: Site) -> None:
+    place = site.slurm / "uplinks.json"
+    even = Speed(Spread(1, 1, 1), Spread(1, 1, 1), Spread(1, 1, 1))
+    Record(os.uname().release, even, {"kernel": even}, {}).save(place)
+    with Peer(USER) as user:
+        assert user.do(speed.known, {}, place) == {"kernel": even}
+        assert not user.do(Node().conceals, str(place))
+        os.chown(place, USER + 1, 0)
+        assert user.do(speed.known, {}, place) == {}
+        place.chmod(0o600)
+        assert user.do(Node().conceals, str(place))
+        assert not user.do(Node().conceals, str(place.with_name("nothing")))
 
 
 def test_a_user_is_told_of_what_he_may_not_read(site: Site) -> None:

@@ -126,6 +126,7 @@ def test_a_job_gets_all_it_needs(node: FakeCommand) -> None:
     assert run() == 0
     described = json.loads(JOB.description.read_text())
     assert (described["job"], described["uplink"], described["podman"]) == (17, "pasta", "/usr/bin/podman")
+    assert described["uplink_reason"] == "the first in the site's order; not measured here: pasta, slirp4netns"
     assert described["subuids"] == described["subgids"] == [[1 << 30, 65536]]
     assert described["versions"]["crun"] == "crun 1.21"
     assert Mooring.load(17).srun == Path("/usr/bin/srun")
@@ -141,6 +142,16 @@ def test_a_job_gets_all_it_needs(node: FakeCommand) -> None:
     lock.take(17, 0).release()
 
 
+def test_its_podman_makes_networks_of_the_sites_pool(place: Path) -> None:
+    with (place / "moorage.yaml").open("a") as file:
+        file.write("podman:\n  pool: 10.1.0.0/16\n")
+    assert run() == 0
+    network = tomllib.loads((JOB.run / "etc" / "containers.conf").read_text())["network"]
+    assert network["default_subnet"].startswith("10.1.")
+    assert {one["base"].rpartition(".")[0][:5] for one in network["default_subnet_pools"]} == {"10.1."}
+    clear()
+
+
 def test_what_its_record_will_need_is_kept(place: Path) -> None:
     with (place / "moorage.yaml").open("a") as file:
         file.write(f"records:\n  days: 3\nmetrics:\n  directory: {place}/metrics\n")
@@ -152,7 +163,7 @@ def test_what_its_record_will_need_is_kept(place: Path) -> None:
     assert (known.about.days, known.about.metrics) == (3, "/mnt/metrics")
     assert (known.about.described["uplink"], known.about.described["spec"]["cluster"]) == ("pasta", "none")
     assert [step.word for step in course.read(17).steps] == ["prolog", "launch"]
-    assert "prolog: prepared with loop scratch and pasta" in JOB.log.read_text()
+    assert "prolog: prepared with loop scratch and pasta (the first in the site's order" in JOB.log.read_text()
     assert JOB.log.stat().st_mode & 0o777 == 0o644
     assert 'moorage_clusters_running{cluster="none"} 1\n' in (place / "metrics/moorage.prom").read_text()
     assert clearance.clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []

@@ -215,8 +215,8 @@ FAULTS: dict[str, tuple[Break, str]] = {
         "slurm: /run/site/slurm/prolog.d/50-moorage cannot be executed",
     ),
     "too little time for the Prolog": (
-        slurm("PrologTimeout=600", "PrologTimeout=360"),
-        "slurm: /run/site/slurm/slurm.conf has PrologTimeout=360, and our Prolog may take 360 s",
+        slurm("PrologTimeout=600", "PrologTimeout=500"),
+        "slurm: /run/site/slurm/slurm.conf has PrologTimeout=500, and our Prolog may take 500 s",
     ),
     "too little time for the Epilog": (
         slurm("EpilogTimeout=120", "PrologEpilogTimeout=30"),
@@ -488,6 +488,11 @@ ADVICE: dict[str, tuple[Break, str]] = {
         node("proc/net/route", ROUTES + "eth1\t0001F40A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
         "kubernetes: this node has a route to 10.244.1.0/24, and containers would have 10.244.0.0/16: choose another "
         "kubernetes.pods",
+    ),
+    "a route to all that Podman may have": (
+        node("proc/net/route", ROUTES + "eth1\t0000580A\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n"),
+        "podman: this node has a route to 10.88.0.0/16, and containers would have 10.88.0.0/16: choose another "
+        "podman.pool",
     ),
     "another kernel than was measured": (
         measured_on_another_kernel,

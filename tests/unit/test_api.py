@@ -15,6 +15,7 @@ from moorage.api import Access, Api, Refused
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
 from moorage.others import Others
+from moorage.registration import label
 from support.api import READY, ApiServer, Authority
 
 pytestmark = pytest.mark.commands("openssl")
@@ -198,6 +199,19 @@ class TestSeveralNodes:
     def test_who_is_late(self, api: Api, server: ApiServer) -> None:
         server.answers[readiness.NODES] = {"items": [node("host2", "n2"), node("host3", "n3", ready=False)]}
         assert readiness.late(api, Others(("n2", "n3", "n4"))) == {"n3", "n4"}
+
+    @pytest.mark.parametrize("name", ["n" * 70, "n2-", "n2_", "n2."])
+    def test_names_that_cannot_be_labels(self, api: Api, server: ApiServer, name: str) -> None:
+        first, second = node("host1", "n1"), node("host2", label(name))
+        server.answers[readiness.NODES] = {"items": [first, second]}
+        server.answers[readiness.PROXY] = {"status": {"desiredNumberScheduled": 2, "numberReady": 2}}
+        assert readiness.lacking(api, Others((name,))) == ""
+        assert readiness.late(api, Others((name,))) == set()
+        # Half there, he is neither waited for nor counted.
+        server.answers[readiness.NODES] = {"items": [first, node("host2", label(name), ready=False)]}
+        server.answers[readiness.PROXY] = {"status": {"desiredNumberScheduled": 2, "numberReady": 1}}
+        assert readiness.late(api, Others((name,))) == {name}
+        assert readiness.lacking(api, Others((name,), gone={name})) == ""
 
     def test_others_are_heard_while_it_waits(self, api: Api, server: ApiServer) -> None:
         server.answers[readiness.NODES] = {"items": [node("host1", "n1")]}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.config import Config, load, settings
+from moorage.config import Config, examine, load, settings
 from moorage.errors import UserError
 from moorage.facts import Facts
 from moorage.settings import GIB, MIB, shown_size
@@ -143,6 +143,31 @@ def test_what_is_wrong_is_named_with_its_line(file: Path, text: str, line: int, 
     assert str(refused.value).startswith(f"{file}:{line}: ")
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fabric:\n  subnet: 10.244.0.0/16\n", "2: fabric.subnet is 10.244.0.0/16, and kubernetes.pods is 10.244.0.0/"),
+        ("kubernetes:\n  pods: 10.0.0.0/8\n", "2: podman.pool is 10.88.0.0/16, and kubernetes.pods is 10.0.0.0/8"),
+        ("kubernetes:\n  services: 10.244.8.0/24\n", "2: kubernetes.pods is 10.244.0.0/16, and kubernetes.services is"),
+        ("uplink:\n  pool: 10.89.4.0/24\n", "2: fabric.subnet is 10.89.0.0/16, and uplink.pool is 10.89.4.0/24"),
+        ("uplink:\n  pool: 10.1.0.0/24\npodman:\n  pool: 10.1.0.0/16\n", "4: podman.pool is 10.1.0.0/16, and uplink."),
+    ],
+)
+def test_networks_that_overlap_are_refused(file: Path, text: str, words: str) -> None:
+    """A container would reach one of them at most, and nobody would know which."""
+    file.write_text(text)
+    with pytest.raises(UserError) as refused:
+        load(file)
+    assert str(refused.value).startswith(f"{file}:{words}")
+    assert str(refused.value).endswith(": give each a network of its own")
+    assert [str(fault) for fault in examine(file)[1]].count(str(refused.value)) == 1
+
+
+def test_networks_that_only_touch_do_not_overlap(file: Path) -> None:
+    file.write_text("fabric:\n  subnet: 10.87.0.0/16\nkubernetes:\n  services: 10.89.0.0/16\n")
+    assert load(file).fabric.subnet == "10.87.0.0/16"
 
 
 def test_a_file_that_others_can_write_is_refused(file: Path) -> None:

@@ -80,6 +80,12 @@ class TestContainersConf:
         options = containers(replace(TOOLS, driver="slirp4netns", between="100.96.1.0/24"))["engine"]
         assert options["network_cmd_options"] == ["mtu=65520", "cidr=100.96.1.0/24"]
 
+    def test_its_own_networks_are_the_sites(self) -> None:
+        content = containers(replace(TOOLS, networks=("10.88.64.0/18", "10.88.128.0/18", "10.88.192.0/18")))
+        assert content["network"]["default_subnet"] == "10.88.64.0/18"
+        pools = [{"base": base, "size": 24} for base in ("10.88.128.0/18", "10.88.192.0/18")]
+        assert content["network"]["default_subnet_pools"] == pools
+
     def test_resolvers_are_named_where_podman_must_not_look_for_them(self) -> None:
         assert "dns_servers" not in containers()["containers"]
         assert containers(replace(TOOLS, resolvers=("192.0.2.53",)))["containers"]["dns_servers"] == ["192.0.2.53"]

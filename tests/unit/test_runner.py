@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,14 +108,17 @@ class TestBundle:
 
 SRUN = """\
 #!{python} -IS
-import json, os, sys
+import json, os, sys, time
 sys.path.insert(0, {package!r})
 from moorage.channel import Ear, Mouth
 state, events = {state!r}, {events!r}
 open(state + "/argv", "w").write(json.dumps(sys.argv))
 mouth, ear = Mouth(lambda line: os.write(1, line)), Ear()
 for event in events:
-    mouth.say(event)
+    if event == "a moment":
+        time.sleep(0.3)
+    else:
+        mouth.say(event)
 while chunk := os.read(0, 65536):
     for message in ear.hear(chunk):
         with open(state + "/heard", "a") as heard:
@@ -127,6 +131,15 @@ FABRIC = {"subnet": "10.89.0.0/16", "mtu": 1450, "hardware_address": "0a:", "hos
 
 def ready(node: str) -> dict[str, object]:
     return {"node": node, "event": "ready"}
+
+
+# For what is no matter of time.
+PATIENT = {"agents": 30, "podman": 30, "kill": 5}
+
+
+def cluster(*without: str) -> dict[str, object]:
+    about = {"name": "moorage-17", "server": "https://127.0.0.1:1", "without": [*without]}
+    return {"node": "n1", "event": "cluster", **about}
 
 
 def failed(node: str, cause: str = "no cgroup") -> dict[str, object]:
@@ -196,8 +209,26 @@ class TestSeveralNodes:
 
     def test_a_cluster_may_go_without(self, run: Callable[..., Any]) -> None:
         """Its first node knows who will come and who will not."""
-        cluster = {"node": "n1", "event": "cluster", "name": "moorage-17", "server": "https://127.0.0.1:1"}
-        assert run([ready("n2"), cluster, ready("n1")], "any")[0] == 9
+        begun = time.monotonic()
+        code, said = run([ready("n2"), cluster("n3"), ready("n1")], "any", wait=PATIENT)
+        assert code == 9
+        assert time.monotonic() - begun < runner.FOLLOWING / 2
+        assert any("not there: n3: it did not get ready in time; the rest goes on" in line for line in said)
+
+    def test_who_has_joined_a_cluster_is_waited_for(self, run: Callable[..., Any]) -> None:
+        """Its first node sees him before he has all that is his own."""
+        code, said = run([cluster(), ready("n1"), "a moment", ready("n2"), failed("n3")], "any", wait=PATIENT)
+        assert code == 9
+        lost = [line for line in said if "not there" in line]
+        assert [line.partition(";")[0] for line in lost] == ["moorage: not there: n3: no cgroup"]
+
+    def test_who_has_joined_and_says_nothing_more_is_not_waited_for_long(
+        self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(runner, "FOLLOWING", 0.2)
+        code, said = run([cluster(), ready("n1"), ready("n3")], "any", wait=PATIENT)
+        assert code == 9
+        assert any("not there: n2: it did not get ready in time" in line for line in said)
 
     def test_invitations_go_to_all(self, run: Callable[..., Any], tmp_path: Path) -> None:
         join = {"node": "n1", "event": "join", "server": "https://10.89.0.2:6443", "key": "secret"}

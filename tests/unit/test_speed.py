@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import speed
+from moorage import facts, programs, speed
+from moorage.net import measure
+from moorage.programs import Program
 from moorage.speed import Record, Speed, Spread
-from moorage.verbs.net import table
+from moorage.verbs.net import main, table
 
 FAST = Speed(Spread(16, 15, 17.5), Spread(17, 16, 18), Spread(40, 39, 44))
 SLOW = Speed(Spread(3, 2, 4), Spread(5, 4, 6), Spread(90, 80, 99))
@@ -24,9 +26,9 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "uplinks.json"
 
 
-def test_is_kept_for_root_alone(place: Path) -> None:
+def test_is_kept_for_all_to_read(place: Path) -> None:
     RECORD.save(place)
-    assert place.stat().st_mode & 0o777 == 0o600
+    assert place.stat().st_mode & 0o777 == 0o644
     assert Record.from_dict(json.loads(place.read_text())) == RECORD
     assert speed.known(VERSIONS, place) == {"kernel": FAST, "pasta": SLOW}
 
@@ -68,6 +70,21 @@ def test_nobody_else_decides_what_jobs_get(place: Path) -> None:
     place.unlink()
     place.symlink_to("/dev/null")
     assert speed.known(VERSIONS, place) == {}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_is_printed_for_programs_or_people(
+    as_json: bool, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(speed, "PLACE", place)
+    monkeypatch.setattr(facts, "PLACE", place.with_name("facts.json"))
+    monkeypatch.setattr(programs, "installed", lambda _: {"pasta": Program(Path("/usr/bin/pasta"), "pasta 2025_05_03")})
+    monkeypatch.setattr(measure, "measure", lambda *given: RECORD if given[1] == VERSIONS else None)
+    main(["measure", *(["--json"] if as_json else [])])
+    said = capsys.readouterr().out
+    assert (Record.from_dict(json.loads(said)) == RECORD) if as_json else said.startswith("        out, Gbit/s")
+    assert Record.from_dict(json.loads(place.read_text())) == RECORD
 
 
 def test_no_measurement_is_none(place: Path) -> None:

@@ -14,6 +14,8 @@ from moorage import config as configuration
 from moorage import facts
 from moorage.cli import main
 from moorage.config import Config, load
+from moorage.node import Node
+from moorage.uplink import PROFILES
 from moorage.verbs import config as verb
 from support.fakes import FakeCommand
 
@@ -130,6 +132,19 @@ def test_net_explain(
     assert capsys.readouterr().out.splitlines()[-1] == "chosen: slirp4netns, pasta: too old: pasta 2022_01_01"
     called("net", "explain", "--uplink", "pasta")
     assert "chosen: nothing, uplink=pasta cannot be had" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("bare_node")
+def test_net_explain_says_what_it_could_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(configuration, "PLACE", tmp_path / "moorage.yaml")
+    monkeypatch.setattr(facts, "PLACE", tmp_path / "facts.json")
+    monkeypatch.setattr(Node, "conceals", lambda _, place: place == PROFILES)
+    called("net", "explain")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"not looked at, which only root can: whether AppArmor keeps pasta out of jobs ({PROFILES})"
+    )
 
 
 def test_only_root_measures(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from moorage.net.nft import Chain, Rule, Table
 
 ICMP, TCP, UDP = 1, 6, 17
 BEFORE_THE_SITES: Final = -10
+BEFORE_ANY_TRANSLATION: Final = -300
 SOURCE_TRANSLATION: Final = 100
 POOL: Final = IPv4Network("100.96.0.0/16")
 IPV4_ONLY: Final = bytes([nft.IPV4])
@@ -144,7 +145,9 @@ def _table(gateway: Gateway) -> Table:
         nft.INET,
         names.table(gateway.job),
         [
-            # Nothing of this node's own is for the job, nor the job for anybody on this node.
+            # Nothing of this node's own is for the job, nor the job for anybody on this node. What comes to an address
+            # of the node's is looked at where it still has it: the site may lead it elsewhere.
+            Chain("ahead", "prerouting", BEFORE_ANY_TRANSLATION, [[*from_job, *nft.target_is_local(), drop]]),
             Chain("input", "input", BEFORE_THE_SITES, [[*from_job, drop]]),
             Chain("output", "output", BEFORE_THE_SITES, [answer, nothing_else]),
             # In the order of how often they decide: each costs a packet its time.

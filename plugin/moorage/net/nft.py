@@ -43,9 +43,13 @@ BATCH_END: Final = 0x11
 CHANGES: Final = 7
 LOOKS: Final = 3
 INVERTED: Final = 1
+# Of an address: what kind it is to this host, and the kind that is this host itself.
+BY_TARGET, KIND_OF_ADDRESS, LOCAL = 2, 3, 2
 
-# pyroute2 describes this expression by a type that it does not have (0.9.7).
+# pyroute2 describes these expressions by types that it does not have, or that are not the kernel's (0.9.7).
 kernel.nft_contains_expr.nft_expr.nft_fwd.u32 = nlmsg_atoms.uint32
+kernel.nft_contains_expr.nft_expr.nft_fib.fib_result = nlmsg_atoms.be32
+kernel.nft_contains_expr.nft_expr.nft_fib.fib_flags = nlmsg_atoms.be32
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,12 @@ def source(operator: int, address: IPv4Address) -> Rule:
 
 def target_in(network: IPv4Network) -> Rule:
     return [payload(NETWORK, 16, 4), masked(network.netmask.packed), compare(EQUAL, network.network_address.packed)]
+
+
+def target_is_local() -> Rule:
+    """Whether the packet is for an address of this host's own."""
+    kind = _expression("fib", dreg=1, flags=BY_TARGET, result=KIND_OF_ADDRESS)
+    return [kind, compare(EQUAL, LOCAL.to_bytes(4, sys.byteorder))]
 
 
 def source_port(low: int, high: int) -> Rule:

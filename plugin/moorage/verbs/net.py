@@ -6,12 +6,19 @@ import argparse
 import json
 import os
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from moorage import checks, config, programs, uplink
 from moorage.errors import UserError
 from moorage.facts import remembered
+from moorage.node import Node
 from moorage.spec import UPLINKS
 from moorage.speed import PLACE, Record, Speed
+
+ONLY_ROOTS: Final = (
+    ("whether AppArmor keeps pasta out of jobs", uplink.PROFILES),
+    ("how fast each uplink is, as it was measured", str(PLACE)),
+)
 
 
 def main(words: Sequence[str]) -> None:
@@ -24,6 +31,9 @@ def explain(arguments: argparse.Namespace) -> None:
     with remembered() as facts:
         around = checks.look_around(settings, facts, os.environ)
     print(uplink.explain(around.offer, settings.uplink, arguments.uplink))
+    for what, place in ONLY_ROOTS:
+        if Node().conceals(place):
+            print(f"not looked at, which only root can: {what} ({place})")
 
 
 def measure(arguments: argparse.Namespace) -> None:

@@ -6,13 +6,14 @@ Two jobs at a time where that is possible, because their starts are what takes t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from moorage.errors import MoorageError
 from virtual import moored, spread
-from virtual.aboard import Roles, wait_until
-from virtual.abroad import ADDRESS, abroad
+from virtual.aboard import HEARS, RUN, Roles, tell, wait_until
+from virtual.abroad import ADDRESS, MOORED, PRELUDE, abroad
 from virtual.cluster import Cluster
 from virtual.jobs import Job, submit
 from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch, nothing_left_on
@@ -23,6 +24,20 @@ pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 
 OWN_END = ("FAILED", "3:0")
 SECOND_LIFE = f'[ "$SLURM_RESTART_COUNT" = 1 ] || wait; ask {ADDRESS.format(1)}; exit 3'
+# Slurm gives such a job as many nodes as there are.
+ONE_OR_TWO = ("--nodes=1-2", "--ntasks=2", "--cpus-per-task=1", "--mem=700M", "--time=30")
+SMALLER_LIFE = f"""
+if [ "${{SLURM_RESTART_COUNT:-0}}" = 0 ]; then
+{PRELUDE}
+wait
+fi
+{HEARS}
+podman load --quiet --input /srv/lab/shell.tar
+{RUN} echo "again on $SLURM_JOB_NUM_NODES"
+told go
+exit 3
+"""
+OUTLASTS = f"told go; ask {ADDRESS.format(1)}; on n2 bash -c 'ask {ADDRESS.format(0)}'; exit 3"
 ASKS_ITS_NEIGHBOUR = f'[ "$(ask {ADDRESS.format(1)})" = "hand of $SLURM_JOB_ID on n2" ] || exit 1; exit 3'
 # As slurmd is killed at the worst moment: the state is written before the first thing is made.
 KILL_IN_PROLOG = 'until [ -e "$1" ]; do :; done; systemctl kill --kill-whom=main --signal=KILL slurmd'
@@ -57,6 +72,55 @@ def test_by_the_loss_of_moorage_run_and_of_the_agent_on_the_second_node(lab: Clu
     assert "lost: n2: its agent was ended" in agent.output
 
 
+def test_by_the_loss_of_the_second_nodes_keeper_and_by_the_time_limit(lab: Cluster, watches: list[Watch]) -> None:
+    with nothing_left_on(watches) as endings:
+        keeper, slow = abroad(lab.first.shell, "said lost:; exit 3"), abroad(lab.first.shell, "wait")
+        endings |= {keeper.id: "SIGKILL of the second node's keeper", slow.id: "time limit"}
+        for job in (keeper, slow):
+            job.wait_said("^aboard")
+        lab.first.shell.run(["scontrol", "update", f"JobId={slow.id}", f"TimeLimit={slow.full_minutes + 1}"])
+        there(lab, keeper).kill("keeper")
+        for job in (keeper, slow):
+            job.wait_gone()
+    assert (keeper.end, slow.end[0]) == (OWN_END, "TIMEOUT")
+    assert "lost: n2: the keeper of the job's tree has ended (killed by KILL)" in keeper.output
+
+
+def test_by_its_own_end_after_the_loss_of_the_second_nodes_warden_and_holder(
+    lab: Cluster, watches: list[Watch]
+) -> None:
+    """Another one takes the place of each, and containers still reach each other."""
+    with nothing_left_on(watches) as endings:
+        job = abroad(lab.first.shell, OUTLASTS)
+        endings[job.id] = "normal end after SIGKILL of the second node's warden and holder"
+        job.wait_said("^aboard")
+        for role in ("warden", "holder"):
+            replaced(lab, job, role)
+        tell(job, "go")
+        job.wait_gone()
+    assert job.end == OWN_END
+    assert f"hand of {job.id} on n2" in job.output
+    assert f"hand of {job.id} on n1" in job.output
+
+
+def there(lab: Cluster, job: Job) -> Roles:
+    """The job's processes on the second node."""
+    return Roles(Job(lab.machines[1].shell, job.id, job.user))
+
+
+def replaced(lab: Cluster, job: Job, role: str) -> None:
+    """Kill it on the second node, and wait for the next one."""
+    before = there(lab, job)
+    before.kill(role)
+    wait_until(lambda: is_another(lab, job, role, before.pid(role)), f"there is no other {role}")
+
+
+def is_another(lab: Cluster, job: Job, role: str, than: int) -> bool:
+    with suppress(MoorageError):
+        return there(lab, job).pid(role) != than
+    return False
+
+
 def lose_agent(shell: Shell, job: Job) -> None:
     """On the node of this shell; until the job's tree there has gone with it."""
     roles = Roles(Job(shell, job.id, job.user))
@@ -71,19 +135,30 @@ def requeued(lab: Cluster, job: Job) -> None:
 
 
 def given_up(lab: Cluster, job: Job) -> None:
-    """Slurm takes the second node for lost, whose slurmd hears nothing: what the job has there outlives its life."""
-    node, second = ["scontrol", "update", "nodename=n2"], lab.machines[1].shell
+    with lost(lab, job):
+        outlives(lab.machines[1].shell, job)
+
+
+@contextmanager
+def lost(lab: Cluster, job: Job) -> Iterator[None]:
+    """Slurm takes the second node for lost, whose slurmd hears nothing, and has the job wait for another life."""
+    node = ["scontrol", "update", "nodename=n2"]
     slurmd = ["systemctl", "kill", "--kill-whom=main", "slurmd"]
-    second.run([*slurmd, "--signal=STOP"])
+    lab.machines[1].shell.run([*slurmd, "--signal=STOP"])
     try:
         lab.first.shell.run([*node, "state=down", "reason=test"])
         job.wait_state("PENDING")
-        assert active(second, f"moorage-warden@{job.id}")
-        second.run(["ip", "link", "show", f"moor{job.id}v"])
+        yield
     finally:
-        second.run([*slurmd, "--signal=CONT"])
-    # It may have come back by itself.
-    lab.first.shell.run([*node, "state=resume"], ok=(0, 1))
+        lab.machines[1].shell.run([*slurmd, "--signal=CONT"])
+        # It may have come back by itself.
+        lab.first.shell.run([*node, "state=resume"], ok=(0, 1))
+
+
+def outlives(shell: Shell, job: Job) -> None:
+    """What the job has had on the node is there after its life."""
+    assert active(shell, f"moorage-warden@{job.id}")
+    shell.run(["ip", "link", "show", f"moor{job.id}v"])
 
 
 @pytest.mark.parametrize("by", [requeued, given_up])
@@ -96,12 +171,33 @@ def test_a_second_life_under_the_same_number(
         endings[job.id] = f"a second life, after it was {by.__name__}"
         job.wait_said("^aboard: 0")
         by(lab, job)
-        # Else Slurm waits for two minutes, until the first run's credential is of no use any more.
-        lab.first.shell.run(["scontrol", "update", f"JobId={job.id}", "StartTime=now"])
+        begin_again(lab, job)
         job.wait_said("^aboard: 1", SLURMS_LIMIT)
         job.wait_gone()
     assert job.end == OWN_END
     assert f"hand of {job.id} on n2" in job.output
+
+
+def test_a_second_life_beside_what_is_left_of_the_first(lab: Cluster, watches: list[Watch]) -> None:
+    """On the first node alone, while Slurm takes the other for lost; once that is back, Slurm has it cleared."""
+    second = lab.machines[1].shell
+    with nothing_left_on(watches) as endings:
+        job = submit(lab.first.shell, SMALLER_LIFE, MOORED, *ONE_OR_TWO, "--requeue", "--open-mode=append")
+        endings[job.id] = "a second life without the lost node"
+        job.wait_said("^aboard: 0")
+        with lost(lab, job):
+            begin_again(lab, job)
+            job.wait_said("^again on 1", SLURMS_LIMIT)
+            outlives(second, job)
+        wait_until(lambda: not active(second, f"moorage-warden@{job.id}"), "the first life is there", SLURMS_LIMIT)
+        tell(job, "go")
+        job.wait_gone()
+    assert job.end == OWN_END
+
+
+def begin_again(lab: Cluster, job: Job) -> None:
+    """Else Slurm waits for two minutes, until the first run's credential is of no use any more."""
+    lab.first.shell.run(["scontrol", "update", f"JobId={job.id}", "StartTime=now"])
 
 
 def test_each_job_of_an_array_has_a_fabric_of_its_own(lab: Cluster, watches: list[Watch]) -> None:

@@ -13,6 +13,7 @@ from .jobs import LIMIT, MOORED, Job, submit
 from .shell import Shell
 
 IMAGE = "localhost/lab/shell:1"
+HOLDER = "-m moorage.holder"
 RUN = f"podman run --rm --network=none {IMAGE}"
 SMALL = ("--cpus-per-task=1", "--mem=512M", "--time=30", "--nodelist=n1")
 # For any job's script: `told WORD` waits until the test says WORD, `said TEXT` until the job's output does.
@@ -80,6 +81,10 @@ class Roles:
                 return self._only(
                     role, (one for one in self._of("srun", f"--jobid={self.job.id} ") if self._leads(one))
                 )
+            case "holder":
+                # Podman runs it, and has its words among its own.
+                there = (one for one in self.seen.values() if one.argv.endswith(HOLDER) and one.name != "podman")
+                return self._only(role, (one for one in there if self._is_below(one, self.pid("keeper"))))
             case "conmon":
                 return self._only(role, self._of("conmon", f"/run/moorage/{self.job.id}/"))
             case "podman":
@@ -91,6 +96,9 @@ class Roles:
 
     def _of(self, name: str, argument: str) -> Iterator[Seen]:
         return (one for one in self.seen.values() if one.name == name and argument in one.argv)
+
+    def _is_below(self, one: Seen, ancestor: int) -> bool:
+        return one.parent == ancestor or (one.parent in self.seen and self._is_below(self.seen[one.parent], ancestor))
 
     def _leads(self, one: Seen) -> bool:
         return one.parent not in self.seen or self.seen[one.parent].name != one.name

@@ -92,6 +92,12 @@ class Job:
         state, code = self.accounted("State,ExitCode")
         return state.split()[0], code
 
+    @property
+    def full_minutes(self) -> int:
+        """How long it has run, rounded up where too little is left of a minute between a signal and its end."""
+        hours, minutes, seconds = map(int, self.show("RunTime").split(":"))
+        return hours * 60 + minutes + (seconds > 30)
+
     def _wait(self, loop: str, *words: str, limit: float, what: str) -> None:
         try:
             waiting = ["timeout", f"{limit:.0f}", "sh", "-c", loop, "sh", *words]

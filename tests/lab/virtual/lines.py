@@ -81,7 +81,7 @@ TOLD_BY_THE_AGENT = {
 FOUND = {
     "prolog not executable": r"/etc/slurm/prolog.d/50-moorage cannot be executed: chmod 755 /etc/.*",
     "no Prolog=": r"no Prolog= of /etc/slurm/slurm.conf runs 50-moorage: add the line Prolog=/etc/slurm/prolog.d/\*.*",
-    "hurried Prolog": r"/etc/slurm/slurm.conf has PrologTimeout=60, and our Prolog may take 60 s: make it more, .*",
+    "hurried Prolog": r"/etc/slurm/slurm.conf has PrologTimeout=60, and our Prolog may take [0-9]+ s: make it more, .*",
     "hurried Epilog": r"/etc/slurm/slurm.conf has EpilogTimeout=60, and our Epilog may take 60 s: make it more, .*",
     "slurmd with mounts of its own": r"slurmd runs in a mount namespace of its own: take PrivateTmp=, .* out of .*",
     "cgroup v1": r"/sys/fs/cgroup is not the unified hierarchy \(cgroup v2\): boot with systemd\.unified_.*=1",

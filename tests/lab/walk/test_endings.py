@@ -60,19 +60,13 @@ def test_by_its_time_limit_with_the_signals_before_it(lab: Cluster, watch: Watch
         endings |= {batch.id: "time limit, --signal=B:USR1@60", steps.id: "time limit, --signal=USR1@60"}
         for job in (batch, steps):
             job.wait_said("^trapped")
-        limit = max(full_minutes(job) for job in (batch, steps)) + 1
+        limit = max(job.full_minutes for job in (batch, steps)) + 1
         lab.first.shell.run(["scontrol", "update", f"JobId={batch.id},{steps.id}", f"TimeLimit={limit}"])
         for job in (batch, steps):
             job.wait_gone()
     assert (ends(batch)[0], ends(steps)[0]) == ("TIMEOUT", "TIMEOUT")
     assert ("script got USR1" in batch.output, STRAY in batch.output) == (True, False)
     assert ("script got USR1" in steps.output, STRAY in steps.output) == (False, True)
-
-
-def full_minutes(job: Job) -> int:
-    """How long it has run, rounded up where too little is left of a minute between signal and end."""
-    hours, minutes, seconds = map(int, job.show("RunTime").split(":"))
-    return hours * 60 + minutes + (seconds > 30)
 
 
 def test_by_being_preempted_with_time_to_end(lab: Cluster, watch: Watch) -> None:

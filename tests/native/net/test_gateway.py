@@ -183,6 +183,25 @@ def test_the_node_itself_is_out_of_reach(job: Job) -> None:
                 assert not arrives(sender, datagrams, (address, PORT))
 
 
+def test_nor_is_it_reached_where_the_site_leads_what_comes_to_it(job: Job, hosts: list[Host]) -> None:
+    """As root's Docker does with the ports that it has published: what they lead to is for the node's friends."""
+    behind, outside = hosts[2], hosts[1]
+    with inside(job.node.namespace):
+        nft.install(leading(PORT, behind.address))
+    with behind.udp(str(behind.address), PORT) as ears, outside.udp() as friend, job.inner.udp() as sender:
+        assert arrives(friend, ears, (str(job.node.address), PORT)), "it must be led to be kept from there"
+        ears.settimeout(0.3)
+        for address in (job.node.address, job.gateway.outer.ip):
+            assert not arrives(sender, ears, (str(address), PORT))
+
+
+def leading(port: int, to: IPv4Address) -> nft.Table:
+    """A site's rule for what comes to the port, by whichever address."""
+    translation = nft._expression("nat", type=1, family=nft.IPV4, reg_addr_min=1)
+    rule = [*nft.protocol(17), *nft.target_port(port), nft._immediate(1, to.packed), translation]
+    return nft.Table(nft.INET, "site", [nft.Chain("lead", "prerouting", -100, [rule], kind="nat")])
+
+
 def test_so_is_what_the_site_lists(hosts: list[Host], node: Host) -> None:
     site = Site(refused=(IPv4Network("198.51.100.0/24"), IPv4Network(f"{hosts[2].address}/32")))
     with moored(node, site=site) as job:

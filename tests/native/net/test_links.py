@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.command import run
-from moorage.net.links import links
+from moorage.net import links as module
+from moorage.net.links import be_wary, links
 from support.hosts import CABLE, Host
 from support.namespaces import inside
 
@@ -25,3 +30,37 @@ def test_the_way_out_may_be_several(hosts: list[Host], way: list[str]) -> None:
         assert here.way_out() is None
         run(["ip", "route", "add", "default", *way])
         assert here.way_out() == hosts[0].index(CABLE)
+
+
+@pytest.mark.parametrize(("code", "made"), [(errno.EAFNOSUPPORT, True), (errno.EINVAL, False)])
+def test_a_kernel_without_ipv6_makes_links_too(
+    hosts: list[Host], monkeypatch: pytest.MonkeyPatch, code: int, made: bool
+) -> None:
+    """Booted with ipv6.disable=1 it knows no such thing about a link; that is the one complaint to pass over."""
+    with inside(hosts[0].namespace), links() as here:
+        ask = here.ip.link
+
+        def link(command: str, **details: Any) -> Any:  # noqa: ANN401
+            if "IFLA_AF_SPEC" in details:
+                raise NetlinkError(code)
+            return ask(command, **details)
+
+        monkeypatch.setattr(here.ip, "link", link)
+        if made:
+            assert here.make("bridge", "moor17s") == here.index("moor17s")
+        else:
+            with pytest.raises(NetlinkError):
+                here.make("bridge", "moor17s")
+
+
+def test_where_there_is_no_ipv6_a_link_is_wary_all_the_same(
+    hosts: list[Host], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel has no settings for it then."""
+    settings = tmp_path / "ipv4/conf" / CABLE
+    settings.mkdir(parents=True)
+    (settings / "rp_filter").write_text("0")
+    monkeypatch.setattr(module, "SETTINGS", tmp_path)
+    be_wary(CABLE)
+    assert (settings / "rp_filter").read_text() == "1"
+    assert not (tmp_path / "ipv6").exists()
