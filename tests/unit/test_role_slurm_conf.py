@@ -7,18 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from support.role import Host, filters
+from support.role import Host, filters, read
 
 slurm_conf = filters("slurm_conf")
 PROLOG, EPILOG = "/etc/slurm/prolog.d", "/etc/slurm/epilog.d"
 COMPLETE = f"""\
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup,task/affinity
+JobAcctGatherType=jobacct_gather/cgroup
 PrologFlags=Alloc,Contain
 Prolog={PROLOG}/*
 Epilog={EPILOG}/*
 """
-LAB = Path(__file__).parents[1] / "lab/guest/files/etc/slurm/slurm.conf"
+TESTS = Path(__file__).parents[1]
+LAB = TESTS / "lab/guest/files/etc/slurm/slurm.conf"
+GUIDE = TESTS.parent / "docs/admin-guide.md"
 
 
 def needs(text: str) -> dict[str, list[str]]:
@@ -33,6 +36,10 @@ def test_one_that_has_all_is_left_alone(text: str) -> None:
     assert needs(text) == {"add": [], "tell": []}
 
 
+def test_the_guide_shows_what_is_added() -> None:
+    assert COMPLETE in GUIDE.read_text()
+
+
 def test_what_is_not_set_is_added_and_then_enough() -> None:
     found = needs("ClusterName=x\n# Prolog=/old\n")
     assert found == {"add": COMPLETE.splitlines(), "tell": []}
@@ -44,6 +51,7 @@ def test_what_is_not_set_is_added_and_then_enough() -> None:
     [
         ("ProctrackType=proctrack/linuxproc", "instead of .* write ProctrackType=proctrack/cgroup$"),
         ("TaskPlugin=task/affinity", "instead of .* write TaskPlugin=task/affinity,task/cgroup$"),
+        ("JobAcctGatherType=jobacct_gather/linux", "instead of .* write JobAcctGatherType=jobacct_gather/cgroup$"),
         ("PrologFlags=X11", "instead of PrologFlags=X11 write PrologFlags=X11,Alloc,Contain$"),
         ("PrologFlags=Alloc", "write PrologFlags=Alloc,Contain$"),
         ("Prolog=/site/prolog.sh", r"Prolog=/site/prolog.sh stays as it is: add the line Prolog=\S+/50-moorage \(Slu"),
@@ -56,6 +64,17 @@ def test_a_line_of_the_sites_is_never_changed(line: str, told: str) -> None:
     assert found["add"] == []
     (said,) = found["tell"]
     assert re.search(told, said)
+
+
+@pytest.mark.parametrize("name", ["ProctrackType", "TaskPlugin", "JobAcctGatherType"])
+@pytest.mark.parametrize("text", ["", "ProctrackType=x\nTaskPlugin=x\nJobAcctGatherType=x\n"])
+def test_what_takes_a_restart_is_told(text: str, name: str) -> None:
+    (task,) = (task for task in read("tasks/controller.yml") if task["name"].endswith("reconfiguration does not do"))
+    found = needs(text)
+    only = {what: [line for line in lines if name in line] for what, lines in found.items()}
+    host = Host("debian-13", moorage_slurm_conf_needs=only)
+    assert all(host[condition] for condition in task["when"])
+    assert name in task["ansible.builtin.debug"]["msg"]
 
 
 @pytest.mark.parametrize(

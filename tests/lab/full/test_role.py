@@ -28,7 +28,12 @@ MORE = {
 CAROL = "carol:1879244800:65536"
 SLURM_CONF = "etc/slurm/slurm.conf"
 # What the role is to add: these are taken out first.
-LACKING = ("TaskPlugin=task/cgroup,task/affinity", "Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*")
+LACKING = (
+    "TaskPlugin=task/cgroup,task/affinity",
+    "JobAcctGatherType=jobacct_gather/cgroup",
+    "Prolog=/etc/slurm/prolog.d/*",
+    "Epilog=/etc/slurm/epilog.d/*",
+)
 ADDED = "\n".join(("# BEGIN Moorage", *LACKING, "# END Moorage", ""))
 # Two hosts of one tree have their hooks in different places.
 APART = {"moorage_prolog_directory": "/etc/slurm/b/prolog.d", "moorage_epilog_directory": "/etc/slurm/b/epilog.d"}
