@@ -14,7 +14,16 @@ from support.fakes import FakeCommand
 from support.role import Host, read
 
 REFUSAL = read("tasks/main.yml")[0]["ansible.builtin.assert"]
-TAKEN = ("debian-13", "debian-unstable", "ubuntu-24.04", "rhel-9.6", "almalinux-9.6", "rocky-10.0")
+TAKEN = (
+    "debian-13",
+    "debian-unstable",
+    "ubuntu-24.04",
+    "rhel-9.6",
+    "almalinux-9.6",
+    "centos-stream-9",
+    "rocky-10.0",
+    "centos-stream-10",
+)
 REFUSED = {
     "debian-12": "Debian 12.12 cannot carry Moorage: Podman 4.3 and crun 1.8.1 of Debian 12 are too old",
     "ubuntu-22.04": "Ubuntu 22.04 cannot carry Moorage: Podman of Ubuntu before 24.04 is older than 4.9",
@@ -63,7 +72,9 @@ def test_what_is_too_old_is_so_by_the_same_numbers_as_for_the_doctor() -> None:
         ("ubuntu-24.04", "/usr/lib/x86_64-linux-gnu/slurm-wlm/moorage.so", "python3", "slirp4netns", "shadow-utils"),
         ("rhel-9.6", "/usr/lib64/slurm/moorage.so", "python3.11", "shadow-utils-subid", "uidmap"),
         ("almalinux-9.6", "/usr/lib64/slurm/moorage.so", "python3.11", "slirp4netns", "uidmap"),
+        ("centos-stream-9", "/usr/lib64/slurm/moorage.so", "python3.11", "slirp4netns", "uidmap"),
         ("rocky-10.0", "/usr/lib64/slurm/moorage.so", "python3", "container-selinux", "slirp4netns"),
+        ("centos-stream-10", "/usr/lib64/slurm/moorage.so", "python3", "container-selinux", "slirp4netns"),
     ],
 )
 def test_names_and_places(facts: str, shim: str, python: str, has: str, lacks: str) -> None:
