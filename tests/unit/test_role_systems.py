@@ -313,7 +313,15 @@ def test_nodes_of_other_partitions_are_left_alone(
 
 def test_a_node_without_hooks_ends_it_before_slurm_conf_names_them() -> None:
     """Also one that cannot be reached: max_fail_percentage would let that pass."""
-    _, hooks, *_ = read("../../install.yml")
+    hooks, controller, *_ = read("../../install.yml")
+    assert controller["hosts"] == "controller"
     assert (hooks["hosts"], hooks["any_errors_fatal"]) == ("compute", True)
     # Whether the role writes slurm.conf or somebody does by hand.
     assert hooks["roles"] == [{"role": "moorage", "moorage_duties": ["compute"], "moorage_parts": ["hooks"]}]
+
+
+def test_who_submits_has_the_option_only_while_all_nodes_have_moorage() -> None:
+    """A node without it runs the script of a job with --k8s as any other, or drains."""
+    install, uninstall = ([play["hosts"] for play in read(f"../../{name}.yml")] for name in ("install", "uninstall"))
+    assert (install[-1], install.count("login")) == ("login", 1)
+    assert (uninstall[0], uninstall.count("login")) == ("login", 1)
