@@ -280,6 +280,19 @@ def test_a_cache_that_podman_has_only_for_us_goes_with_us(there: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
+    ("stat", "gone"),
+    [
+        ({"exists": False}, []),
+        ({"exists": True, "path": "/p", "size": 9}, []),
+        ({"exists": True, "path": "/p", "size": 0}, ["/p"]),
+    ],
+)
+def test_a_file_that_others_write_in_goes_when_nothing_is_in_it(stat: dict[str, object], gone: list[str]) -> None:
+    variables = named("tasks/remove.yml", "Remove all that was installed")["vars"]
+    assert Host("debian-13", **variables, moorage_left={"results": [{"stat": stat}]})["moorage_bare"] == gone
+
+
+@pytest.mark.parametrize(
     ("matched", "refused"),
     [((1, 3), ""), ((0, 1), "/p would be empty, and"), ((0, 0), "/p and /e would be empty, and")],
 )

@@ -90,6 +90,13 @@ class Tree:
         """Podman has systemd make this."""
         (self.path / "var/lib/containers/storage/tmp").mkdir(parents=True)
 
+    def with_rules_of_the_sites(self) -> None:
+        """For pasta, where ours come as well, and read by its profile already."""
+        (self.path / "etc/apparmor.d/local/pasta").write_text("  /site/** r,\n")
+        profile = self.path / "etc/apparmor.d/usr.bin.pasta"
+        before, brace, after = profile.read_text().rpartition("}")
+        profile.write_text(f"{before}  include if exists <local/pasta>\n{brace}{after}")
+
     def as_after_an_image_was_added(self) -> None:
         cache = self.path / "var/lib/containers/cache"
         cache.mkdir()
@@ -134,12 +141,14 @@ def program(place: Path, script: str) -> None:
 
 def test_on_and_off(tree: Tree) -> None:
     tree.as_after_a_boot()
+    tree.with_rules_of_the_sites()
     before, slurm_conf = tree.system(), tree.slurm_conf
     assert tree.play("install.yml", "--check") > 0
     assert differences(before, tree.system()) == []
     assert tree.play("install.yml") > 0
     assert (tree.slurm_conf.rstrip(), tree.reconfigured) == ((slurm_conf + ADDED).rstrip(), 1)
     assert CAROL in (tree.path / "etc/subuid").read_text()
+    assert "/run/moorage/" in (tree.path / "etc/apparmor.d/local/pasta").read_text()
     described, faults = features.examine(tree.path / "etc/moorage/features.d")
     assert ([one.gres for one in described], faults) == (["lab"], [])
     assert tree.play("install.yml") == 0
