@@ -76,7 +76,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         (tmp_path / "bin" / name).write_text(script.format(nodes=tmp_path / "nodes"))
         (tmp_path / "bin" / name).chmod(0o755)
     with fresh(MOUNT):
-        for place in (Path("/opt"), Path("/var/lib")):
+        for place in (Path("/opt"), Path("/run"), Path("/var/lib")):
             mounts.mount_tmpfs(place, size=MIB, inodes=1000, uid=0, gid=0, mode=0o755)
         Path("/opt/moorage").mkdir()
         Path("/var/lib/moorage/jobs").mkdir(parents=True)
@@ -127,3 +127,16 @@ def test_with_lines_that_are_the_sites_none_is_drained(site: Site) -> None:
     assert site.drain(moorage_slurm_conf="print").code == 0
     assert site.drain(moorage_partitions=["main"]).code == 0
     assert site.calls == []
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["its own", "what slurmctld serves"])
+def test_no_directory_that_slurm_conf_names_is_left_empty(site: Site, served: bool) -> None:
+    """The next job would drain the node."""
+    directory = Path("/run/slurm/conf") if served else site.place
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "slurm.conf").write_text("Include hooks.conf\n")
+    (directory / "hooks.conf").write_text(f"Prolog={site.place}/prolog.d/*\n")
+    site.states(n1="idle main")
+    done = site.drain()
+    assert f"{site.place}/prolog.d would be" in done.stdout
+    assert (done.code != 0, site.calls) == (True, [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,29 @@ def test_what_stands_there_for_us_is_not_the_sites() -> None:
     """Or the second run would take out what the first has added."""
     read = {"content": "Q2x1c3Rlck5hbWU9eAojIEJFR0lOIE1vb3JhZ2UKUHJvbG9nPS9hCiMgRU5EIE1vb3JhZ2UKRXBpbG9nPS9iCg=="}
     assert Host("debian-13", moorage_slurm_conf_read=read)["moorage_slurm_conf_own"] == "ClusterName=x\nEpilog=/b\n"
+
+
+def test_the_first_line_of_what_is_included_counts_as_well() -> None:
+    own, included = ({"content": b64encode(text.encode()).decode()} for text in ("Include hooks.conf", COMPLETE))
+    host = Host("debian-13", moorage_slurm_conf_read=own, moorage_slurm_conf_includes={"results": [included]})
+    assert host["moorage_slurm_conf_text"] == f"Include hooks.conf\n{COMPLETE}"
+
+
+@pytest.mark.parametrize(
+    ("there", "read_from", "written"),
+    [
+        (["/etc/slurm/slurm.conf"], "/etc/slurm/slurm.conf", True),
+        (["/etc/slurm/slurm.conf", "/run/slurm/conf/slurm.conf"], "/etc/slurm/slurm.conf", True),
+        (["/run/slurm/conf/slurm.conf"], "/run/slurm/conf/slurm.conf", False),
+        ([], "", False),
+    ],
+)
+def test_what_slurmctld_serves_is_read_where_there_is_nothing_else_and_never_written(
+    there: list[str], read_from: str, written: bool
+) -> None:
+    host = Host("debian-13")
+    stats = [{"exists": place in there, "path": place} for place in host["moorage_slurm_conf_places"]]
+    host = Host("debian-13", moorage_slurm_conf_files={"results": [{"stat": stat} for stat in stats]})
+    assert host["moorage_slurm_conf_place"] == read_from
+    _, refusal, *_ = read("tasks/controller.yml")
+    assert host[refusal["ansible.builtin.assert"]["that"]] is written
