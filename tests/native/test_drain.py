@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +10,11 @@ import pytest
 import yaml
 
 from moorage import mounts
-from moorage.command import Completed, run
+from moorage.command import Completed
 from moorage.settings import MIB
 from support.namespaces import MOUNT, fresh
+from support.playbook import ANSIBLE, play
 
-ANSIBLE = Path(__file__).parents[2] / "ansible"
 OURS = "moorage is being uninstalled"
 BROKEN = "drained fan is broken"
 # What each node is called stands in a file of its name, with its state and why.
@@ -56,34 +53,22 @@ class Site:
 
     def drain(self, **more: object) -> Completed:
         """The one play of the playbook that changes nothing else."""
-        play = yaml.safe_load((ANSIBLE / "uninstall.yml").read_text())[1]
-        (self.place / "drain.yml").write_text(json.dumps([play]))
+        drain = yaml.safe_load((ANSIBLE / "uninstall.yml").read_text())[1]
         names = [path.name for path in (self.place / "nodes").iterdir()]
-        hosts = {name: self._variables(name) | more for name in names}
-        (self.place / "inventory.json").write_text(json.dumps({"compute": {"hosts": hosts}}))
-        words = ["ansible-playbook", f"--inventory={self.place}/inventory.json", f"{self.place}/drain.yml"]
-        return run(words, env=self._environment(), ok=range(256), limit=300)
+        return play(self.place, drain, {name: self._variables(name) | more for name in names})
 
     def _variables(self, name: str) -> dict[str, object]:
         return {
-            "ansible_connection": "local",
-            "ansible_become": False,
-            "ansible_python_interpreter": sys.executable,
-            "ansible_remote_tmp": str(self.place / "tmp"),
             "moorage_slurm_conf": "edit",
             "moorage_slurm_etc": str(self.place),
             "moorage_node": name,
             "moorage_patience": 0,
         }
 
-    def _environment(self) -> dict[str, str]:
-        own = {"ANSIBLE_HOME": str(self.place / "home"), "ANSIBLE_ROLES_PATH": str(ANSIBLE / "roles")}
-        quiet = {"ANSIBLE_NOCOLOR": "1", "LC_ALL": "C.UTF-8", "PATH": f"{self.place / 'bin'}:{os.environ['PATH']}"}
-        return dict(os.environ) | own | quiet
-
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     programs = {"sinfo": SINFO, "scontrol": SCONTROL, "systemctl": "#!/bin/sh\necho 'Active: active (running)'\n"}
     (tmp_path / "bin").mkdir()
     (tmp_path / "nodes").mkdir()
@@ -91,7 +76,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
         (tmp_path / "bin" / name).write_text(script.format(nodes=tmp_path / "nodes"))
         (tmp_path / "bin" / name).chmod(0o755)
     with fresh(MOUNT):
-        for place in (Path("/opt"), Path("/var/lib")):
+        for place in (Path("/opt"), Path("/run"), Path("/var/lib")):
             mounts.mount_tmpfs(place, size=MIB, inodes=1000, uid=0, gid=0, mode=0o755)
         Path("/opt/moorage").mkdir()
         Path("/var/lib/moorage/jobs").mkdir(parents=True)
@@ -142,3 +127,16 @@ def test_with_lines_that_are_the_sites_none_is_drained(site: Site) -> None:
     assert site.drain(moorage_slurm_conf="print").code == 0
     assert site.drain(moorage_partitions=["main"]).code == 0
     assert site.calls == []
+
+
+@pytest.mark.parametrize("served", [False, True], ids=["its own", "what slurmctld serves"])
+def test_no_directory_that_slurm_conf_names_is_left_empty(site: Site, served: bool) -> None:
+    """The next job would drain the node."""
+    directory = Path("/run/slurm/conf") if served else site.place
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "slurm.conf").write_text("Include hooks.conf\n")
+    (directory / "hooks.conf").write_text(f"Prolog={site.place}/prolog.d/*\n")
+    site.states(n1="idle main")
+    done = site.drain()
+    assert f"{site.place}/prolog.d would be" in done.stdout
+    assert (done.code != 0, site.calls) == (True, [])

@@ -14,7 +14,16 @@ from support.fakes import FakeCommand
 from support.role import Host, read
 
 REFUSAL = read("tasks/main.yml")[0]["ansible.builtin.assert"]
-TAKEN = ("debian-13", "debian-unstable", "ubuntu-24.04", "rhel-9.6", "almalinux-9.6", "rocky-10.0")
+TAKEN = (
+    "debian-13",
+    "debian-unstable",
+    "ubuntu-24.04",
+    "rhel-9.6",
+    "almalinux-9.6",
+    "centos-stream-9",
+    "rocky-10.0",
+    "centos-stream-10",
+)
 REFUSED = {
     "debian-12": "Debian 12.12 cannot carry Moorage: Podman 4.3 and crun 1.8.1 of Debian 12 are too old",
     "ubuntu-22.04": "Ubuntu 22.04 cannot carry Moorage: Podman of Ubuntu before 24.04 is older than 4.9",
@@ -63,7 +72,9 @@ def test_what_is_too_old_is_so_by_the_same_numbers_as_for_the_doctor() -> None:
         ("ubuntu-24.04", "/usr/lib/x86_64-linux-gnu/slurm-wlm/moorage.so", "python3", "slirp4netns", "shadow-utils"),
         ("rhel-9.6", "/usr/lib64/slurm/moorage.so", "python3.11", "shadow-utils-subid", "uidmap"),
         ("almalinux-9.6", "/usr/lib64/slurm/moorage.so", "python3.11", "slirp4netns", "uidmap"),
+        ("centos-stream-9", "/usr/lib64/slurm/moorage.so", "python3.11", "slirp4netns", "uidmap"),
         ("rocky-10.0", "/usr/lib64/slurm/moorage.so", "python3", "container-selinux", "slirp4netns"),
+        ("centos-stream-10", "/usr/lib64/slurm/moorage.so", "python3", "container-selinux", "slirp4netns"),
     ],
 )
 def test_names_and_places(facts: str, shim: str, python: str, has: str, lacks: str) -> None:
@@ -269,6 +280,19 @@ def test_a_cache_that_podman_has_only_for_us_goes_with_us(there: tuple[str, ...]
 
 
 @pytest.mark.parametrize(
+    ("stat", "gone"),
+    [
+        ({"exists": False}, []),
+        ({"exists": True, "path": "/p", "size": 9}, []),
+        ({"exists": True, "path": "/p", "size": 0}, ["/p"]),
+    ],
+)
+def test_a_file_that_others_write_in_goes_when_nothing_is_in_it(stat: dict[str, object], gone: list[str]) -> None:
+    variables = named("tasks/remove.yml", "Remove all that was installed")["vars"]
+    assert Host("debian-13", **variables, moorage_left={"results": [{"stat": stat}]})["moorage_bare"] == gone
+
+
+@pytest.mark.parametrize(
     ("matched", "refused"),
     [((1, 3), ""), ((0, 1), "/p would be empty, and"), ((0, 0), "/p and /e would be empty, and")],
 )
@@ -302,6 +326,15 @@ def test_nodes_of_other_partitions_are_left_alone(
 
 def test_a_node_without_hooks_ends_it_before_slurm_conf_names_them() -> None:
     """Also one that cannot be reached: max_fail_percentage would let that pass."""
-    _, hooks, *_ = read("../../install.yml")
+    hooks, controller, *_ = read("../../install.yml")
+    assert controller["hosts"] == "controller"
     assert (hooks["hosts"], hooks["any_errors_fatal"]) == ("compute", True)
-    assert hooks["roles"][0]["moorage_parts"] == ["hooks"]
+    # Whether the role writes slurm.conf or somebody does by hand.
+    assert hooks["roles"] == [{"role": "moorage", "moorage_duties": ["compute"], "moorage_parts": ["hooks"]}]
+
+
+def test_who_submits_has_the_option_only_while_all_nodes_have_moorage() -> None:
+    """A node without it runs the script of a job with --k8s as any other, or drains."""
+    install, uninstall = ([play["hosts"] for play in read(f"../../{name}.yml")] for name in ("install", "uninstall"))
+    assert (install[-1], install.count("login")) == ("login", 1)
+    assert (uninstall[0], uninstall.count("login")) == ("login", 1)

@@ -28,8 +28,24 @@ MORE = {
 CAROL = "carol:1879244800:65536"
 SLURM_CONF = "etc/slurm/slurm.conf"
 # What the role is to add: these are taken out first.
-LACKING = ("TaskPlugin=task/cgroup,task/affinity", "Prolog=/etc/slurm/prolog.d/*", "Epilog=/etc/slurm/epilog.d/*")
+LACKING = (
+    "TaskPlugin=task/cgroup,task/affinity",
+    "JobAcctGatherType=jobacct_gather/cgroup",
+    "Prolog=/etc/slurm/prolog.d/*",
+    "Epilog=/etc/slurm/epilog.d/*",
+)
 ADDED = "\n".join(("# BEGIN Moorage", *LACKING, "# END Moorage", ""))
+# Two hosts of one tree have their hooks in different places.
+APART = {"moorage_prolog_directory": "/etc/slurm/b/prolog.d", "moorage_epilog_directory": "/etc/slurm/b/epilog.d"}
+HOOKED = [
+    "/etc/slurm/b",
+    "/etc/slurm/b/epilog.d",
+    "/etc/slurm/b/epilog.d/50-moorage",
+    "/etc/slurm/b/prolog.d",
+    "/etc/slurm/b/prolog.d/50-moorage",
+    "/etc/slurm/epilog.d/50-moorage",
+    "/etc/slurm/prolog.d/50-moorage",
+]
 # Nothing runs here that could be told of it. /tmp is anybody's, and so no difference.
 SCONTROL = "#!/bin/sh\necho $* >>/tmp/scontrol\n"
 CONTROL = """\
@@ -73,6 +89,13 @@ class Tree:
     def as_after_a_boot(self) -> None:
         """Podman has systemd make this."""
         (self.path / "var/lib/containers/storage/tmp").mkdir(parents=True)
+
+    def with_rules_of_the_sites(self) -> None:
+        """For pasta, where ours come as well, and read by its profile already."""
+        (self.path / "etc/apparmor.d/local/pasta").write_text("  /site/** r,\n")
+        profile = self.path / "etc/apparmor.d/usr.bin.pasta"
+        before, brace, after = profile.read_text().rpartition("}")
+        profile.write_text(f"{before}  include if exists <local/pasta>\n{brace}{after}")
 
     def as_after_an_image_was_added(self) -> None:
         cache = self.path / "var/lib/containers/cache"
@@ -118,12 +141,14 @@ def program(place: Path, script: str) -> None:
 
 def test_on_and_off(tree: Tree) -> None:
     tree.as_after_a_boot()
+    tree.with_rules_of_the_sites()
     before, slurm_conf = tree.system(), tree.slurm_conf
     assert tree.play("install.yml", "--check") > 0
     assert differences(before, tree.system()) == []
     assert tree.play("install.yml") > 0
     assert (tree.slurm_conf.rstrip(), tree.reconfigured) == ((slurm_conf + ADDED).rstrip(), 1)
     assert CAROL in (tree.path / "etc/subuid").read_text()
+    assert "/run/moorage/" in (tree.path / "etc/apparmor.d/local/pasta").read_text()
     described, faults = features.examine(tree.path / "etc/moorage/features.d")
     assert ([one.gres for one in described], faults) == (["lab"], [])
     assert tree.play("install.yml") == 0
@@ -144,17 +169,19 @@ def test_what_slurm_conf_lacks_is_printed_unless_it_is_to_be_written(tree: Tree)
     assert (installation.changed(told.stdout), tree.slurm_conf) == (0, before)
 
 
-def test_a_node_that_fails_ends_a_rollout_node_by_node(tree: Tree) -> None:
-    """The next one is not begun with."""
+def test_a_node_that_fails_ends_a_rollout_node_by_node_once_all_have_hooks(tree: Tree) -> None:
+    """The next one is not begun with, but slurm.conf may name the hooks by then, as a first run says it should."""
     before = tree.system()
-    variables = installation.variables(tree.path, tree.wheels)
-    hosts = {"a": variables | {"moorage_python": "/bin/false"}, "b": variables}
+    variables = installation.variables(tree.path, tree.wheels) | {"moorage_slurm_conf": "print"}
+    hosts = {"a": variables | {"moorage_python": "/bin/false"}, "b": variables | APART}
+    groups = {"compute": {"hosts": hosts}, "controller": {"hosts": {"guest": variables}}}
     with pytest.raises(CommandFailed) as failed:
-        played("install.yml", {"compute": {"hosts": hosts}}, "--extra-vars=moorage_serial=1")
-    _, begun = failed.value.stdout.split("PLAY [Moorage on compute nodes]")
+        played("install.yml", groups, "--extra-vars=moorage_serial=1")
+    told, begun = failed.value.stdout.split("PLAY [Moorage on compute nodes]")
+    assert "once every compute node has a hook" in told
     assert "fatal: [a]: FAILED!" in begun
     assert "[b]" not in begun
-    assert differences(before, tree.system()) == []
+    assert [name.partition(":")[0] for name in differences(before, tree.system())] == HOOKED
 
 
 def test_without_a_network_all_is_brought_along(tree: Tree) -> None:

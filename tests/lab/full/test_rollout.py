@@ -24,6 +24,7 @@ DIRECTORY = CACHE / "test-rollout"
 PORT = 22900
 DRAINS = re.compile(r"update_node: node n1 reason set to: (.*)")
 NONSENSE = ["sbatch", "--k8s=nonsense", "--wrap=true"]
+HOOKS = ["/etc/slurm/epilog.d/50-moorage", "/etc/slurm/prolog.d/50-moorage"]
 LOOK = ["kubectl", "version", "--client"]
 
 
@@ -33,9 +34,14 @@ def lab() -> Iterator[Cluster]:
         yield lab
 
 
-def test_a_node_of_other_partitions_is_left_alone(lab: Cluster) -> None:
+def test_a_node_of_other_partitions_gets_hooks_alone(lab: Cluster) -> None:
+    """slurm.conf names them for all partitions."""
     before = rollout.system(lab.first.shell)
-    assert site(lab, "elsewhere").install(moorage_partitions=["elsewhere"]) == 0
+    elsewhere = site(lab, "elsewhere")
+    assert elsewhere.install(moorage_partitions=["elsewhere"]) == 1
+    different = rollout.differences(before, rollout.system(lab.first.shell))
+    assert [name.partition(":")[0] for name in different] == HOOKS
+    assert elsewhere.uninstall() > 0
     assert rollout.differences(before, rollout.system(lab.first.shell)) == []
 
 

@@ -11,9 +11,10 @@ HOOK = "50-moorage"
 WORDS = {
     "ProctrackType": (("proctrack/cgroup",), "proctrack/cgroup"),
     "TaskPlugin": (("task/cgroup",), "task/cgroup,task/affinity"),
+    "JobAcctGatherType": (("jobacct_gather/cgroup",), "jobacct_gather/cgroup"),
     "PrologFlags": (("Alloc", "Contain"), "Alloc,Contain"),
 }
-ONE_VALUE = frozenset({"ProctrackType"})
+ONE_VALUE = frozenset({"JobAcctGatherType", "ProctrackType"})
 
 _SETTING = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$")
 _INCLUDE = re.compile(r"^\s*include\s+(\S+)", re.IGNORECASE | re.MULTILINE)
