@@ -31,20 +31,20 @@ def test_the_last_line(outcome: Outcome, figures: tuple[object, ...], good: bool
 FIGURE = "moorage doctor --quick: 81 ms, quickest of 15 77 ms"
 
 
-@pytest.mark.parametrize(
-    ("code", "said", "good"), [(0, f"{FIGURE}\n.", True), (1, f"{FIGURE}\nF", False), (0, "1 skipped\n", False)]
-)
-def test_the_doctor_is_timed_or_nothing_goes_on(
-    code: int, said: str, good: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def ends(monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
     monkeypatch.setattr(rollout, "run", lambda argv, **_: Completed(tuple(argv), code, said, ""))
-    try:
-        assert timed() == FIGURE
-    except MoorageError as error:
-        assert not good, error
-        assert str(error).startswith(f"{TIMED} has failed: ")
-    else:
-        assert good
+
+
+def test_the_doctor_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends(monkeypatch, 0, f"{FIGURE}\n.")
+    assert timed() == FIGURE
+
+
+@pytest.mark.parametrize(("code", "said"), [(1, f"{FIGURE}\nF"), (0, "1 skipped\n")])
+def test_unless_it_is_quick_nothing_goes_on(code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends(monkeypatch, code, said)
+    with pytest.raises(MoorageError, match=f"^{TIMED} has failed: {said.splitlines()[0]}"):
+        timed()
 
 
 def test_what_times_it_is_there() -> None:

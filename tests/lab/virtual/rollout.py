@@ -44,7 +44,7 @@ class Outcome:
 
 
 def timed() -> str:
-    """What `moorage doctor --quick` costs a node, by this machine itself: an emulated one would tell nothing of that."""
+    """What `moorage doctor --quick` costs a node, on this machine itself: an emulated one would not tell."""
     with phase("timing moorage doctor --quick on this machine"):
         argv = [sys.executable, "-m", "pytest", "--quiet", "--capture=no", TIMED]
         ended = run(argv, cwd=SOURCE, env=dict(os.environ), limit=LIMIT, ok=(0, 1))
