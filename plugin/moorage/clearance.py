@@ -55,6 +55,11 @@ def clear(job: int, deadline: Deadline, ending: Ending | None = None) -> list[Le
     places = (lock.lock_file(job), state_file(job), run_directory(job))
     if not any(place.exists() for place in places) and not names.links_of(job):
         return []
+    with lock.awaited(job):
+        return _cleared(job, deadline, ending)
+
+
+def _cleared(job: int, deadline: Deadline, ending: Ending | None) -> list[Leftover]:
     unit = systemd.warden_unit(job)
     try:
         systemd.stop(unit, deadline.within(STOPPING).left)

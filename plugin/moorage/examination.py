@@ -129,6 +129,11 @@ def _features(scene: Scene) -> Iterator[Finding]:
     return (Finding(features.CHECK, fault.what, fault.remedy) for fault in faults)
 
 
+def _devices(scene: Scene) -> Iterator[Finding]:
+    there, _ = features.examine(facts=scene.facts)
+    return slurmconf.devices(scene.around.slurm_conf, filter(None, (feature.gres for feature in there)))
+
+
 # What the rest needs is imported where there is something to look at: a health check comes again and again.
 
 
@@ -190,6 +195,8 @@ def _leftovers(scene: Scene) -> Iterator[Finding]:
 MORE: Final = (
     Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
     Check("time limits", _limits),
+    Check("accounting", lambda scene: slurmconf.accounting(scene.around.slurm_conf, scene.around.slurm)),
+    Check("cgroup.conf", _devices),
     Check("slurmd", _own_mounts, for_root=True),
     Check("policy", _policy),
     Check("features", _features),

@@ -31,7 +31,7 @@ def _jobs() -> Iterator[Finding]:
     """Those that nobody answers for, by the same rule as the sweep's."""
     for found in sweep(Deadline(LIMIT), act=False):
         if found.to_do:
-            yield Finding(CHECK, f"job {found.job} has not been cleared up: {found.why}", SWEEP)
+            yield Finding(CHECK, f"job {found.job} has not been cleared up: {found.why}", SWEEP, "leftover")
         elif found.unknown:
             cause = f"{job.state_file(found.job)} cannot be understood"
             yield Finding(CHECK, cause, "look for what is left of that job, then remove this file")
@@ -60,4 +60,5 @@ def _trash(scratch: Path) -> Iterator[Finding]:
     entries = place.iterdir() if place.is_dir() else ()
     if old := [entry for entry in entries if time.time() - entry.lstat().st_ctime > OLD]:
         cause = f"{len(old)} ended job(s) still have files in {place}"
-        yield Finding(CHECK, cause, f"see why: journalctl -t moorage PHASE=trash; systemctl restart {trash.UNIT}")
+        remedy = f"see why: journalctl -t moorage PHASE=trash; systemctl restart {trash.UNIT}"
+        yield Finding(CHECK, cause, remedy, "leftover")

@@ -7,16 +7,19 @@ to a process, so systemd, which keeps the warden's descriptor, keeps the lock wh
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
+from moorage.files import private
 from moorage.job import state_file
+from moorage.process import Process
 
 # flock(2) knows no time limit, and a signal to end it would be the whole process's.
 ASK_AGAIN: Final = 0.02
@@ -64,6 +67,24 @@ def take(job: int, limit: float) -> Lock:
         time.sleep(min(ASK_AGAIN, deadline.left))
 
 
+@contextmanager
+def awaited(job: int) -> Iterator[None]:
+    """Say in the lock's file that this process is to have it next: until then it may be free, and the job is not."""
+    _note(job, json.dumps(Process.current().as_dict()))
+    try:
+        yield
+    finally:
+        _note(job, "")
+
+
+def heir(job: int) -> Process | None:
+    """Who has said so."""
+    try:
+        return Process(**json.loads(private(lock_file(job))))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
 def inherited(job: int, descriptor: int) -> Lock:
     """The lock that an earlier warden of this job held; a Busy if this descriptor is none."""
     path = lock_file(job)
@@ -84,6 +105,16 @@ def _attempt(path: Path) -> Lock | None:
         return Lock(path, descriptor)
     os.close(descriptor)
     return None
+
+
+def _note(job: int, text: str) -> None:
+    # Users can fill the disk, and nothing goes wrong without.
+    with suppress(OSError):
+        descriptor = os.open(lock_file(job), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, text.encode())
+        finally:
+            os.close(descriptor)
 
 
 def _held(descriptor: int) -> bool:

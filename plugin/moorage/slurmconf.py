@@ -28,7 +28,9 @@ LIMITS: Final = frozenset({"prologtimeout", "epilogtimeout", "prologepilogtimeou
 # What is looked for; with the thousands of nodes and partitions of a large site the rest is long.
 KEYS: Final = LIMITS | {
     "accountingstorageenforce",
+    "constraindevices",
     "epilog",
+    "jobacctgathertype",
     "plugstackconfig",
     "proctracktype",
     "prolog",
@@ -40,6 +42,12 @@ CHECKED: Final = {
     "account": frozenset({"all", "associations", "limits", "qos", "safe", "wckeys"}),
     "qos": frozenset({"all", "qos"}),
 }
+
+# What counts all below a task's cgroup, and what Slurm takes where nothing is said.
+GATHERS: Final = "jobacct_gather/cgroup"
+GATHERS_NOTHING: Final = "jobacct_gather/none"
+CGROUP_CONF: Final = "cgroup.conf"
+YES: Final = frozenset({"1", "true", "up", "yes"})
 
 # Any of these words in PrologFlags has a Prolog run on all nodes of a job before its first step.
 AT_ALLOCATION: Final = frozenset({"alloc", "contain", "runinjob", "x11"})
@@ -117,6 +125,22 @@ def limits(path: Path, settings: Settings, taken: Mapping[str, float]) -> Iterat
         if set_to and set_to[1].isdecimal() and int(set_to[1]) <= seconds:
             cause = f"{path} has {'='.join(set_to)}, and our {hook} may take {seconds:g} s"
             yield Finding("slurm", cause, f"make it more, or the limits in moorage.yaml less ({EXPLAINED})")
+
+
+def accounting(path: Path, settings: Settings) -> Iterator[Finding]:
+    """Jobs start without it, but nobody is told what their containers have used."""
+    gathers = settings.get("jobacctgathertype", [GATHERS_NOTHING])[-1]
+    if settings and gathers != GATHERS:
+        cause = f"{path} has JobAcctGatherType={gathers}, with which sacct misses what containers use"
+        yield Finding("slurm", cause, f"set it to {GATHERS}, on all nodes, while no job runs", "advice")
+
+
+def devices(path: Path, resources: Iterable[str]) -> Iterator[Finding]:
+    """Whether Slurm keeps a job from what it was not allotted: nothing else tells what it was."""
+    conf = path.with_name(CGROUP_CONF)
+    if (names := sorted({*resources})) and read(conf).get("constraindevices", [""])[-1].lower() not in YES:
+        cause = f"{conf} has not ConstrainDevices=yes, so that jobs can open devices of others: {', '.join(names)}"
+        yield Finding("slurm", cause, "set it on all nodes, and restart slurmd", "advice")
 
 
 def _hook(kind: str, conf: Path, patterns: Iterable[str], otherwise: str) -> Iterator[Finding]:

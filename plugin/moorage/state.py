@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from moorage import job as places
-from moorage import journal
+from moorage import journal, lock
 from moorage.errors import MoorageError
 from moorage.files import create, private
 from moorage.job import Job
@@ -180,7 +180,7 @@ class State:
     @property
     def abandoned(self) -> bool:
         """Whether nobody answers for the job any more, though nobody has cleaned up after it either."""
-        responsible = (self.owner, self.agent)
+        responsible = (self.owner, self.agent, lock.heir(self.job.id))
         return not self.this_boot or not any(process.alive for process in responsible if process)
 
 

@@ -15,11 +15,13 @@ from moorage.errors import UserError
 from moorage.examination import Report, examine
 from moorage.finding import Finding
 from moorage.node import Node
+from moorage.process import Process
 from moorage.speed import Record, Speed, Spread
+from moorage.state import State
 from support.fakes import FakeCommand
 from support.faults import ADVICE, FAULTS
 from support.guide import explained
-from support.node import USER
+from support.node import JOB, LIMITS, USER
 from support.peers import Peer
 from support.site import IMAGE, REPOSITORY, Site
 from support.site import site as site_here
@@ -128,9 +130,16 @@ def test_a_prolog_needs_time_for_all_that_it_may_wait_for(site: Site, settings: 
 
 @pytest.mark.parametrize(
     ("breakage", "fault"),
-    [("scratch full", "room"), ("no room for states", "room"), ("scratch open", "node")],
+    [
+        ("scratch full", "room"),
+        ("no room for states", "room"),
+        ("scratch open", "node"),
+        ("a dead job", "leftover"),
+        ("files that nobody removes", "leftover"),
+        ("a job that nobody understands", "node"),
+    ],
 )
-def test_a_full_disk_is_no_fault_of_the_nodes(
+def test_what_any_user_can_bring_about_is_no_fault_of_the_nodes(
     breakage: str, fault: str, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FAULTS[breakage][0](site, monkeypatch)
@@ -175,12 +184,12 @@ def doctor(site: Site, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_quickly_it_takes_less_than_300_ms(site: Site) -> None:
-    """Of some rounds the quickest: what else this machine does is not the command's."""
+    """In the middle of some rounds: what else this machine does for a moment is not the command's."""
     assert (doctor(site).returncode, doctor(site, "--quick").stdout) == (0, "nothing is wrong\n")
     rounds = [timed(site) for _ in range(ROUNDS)]
     middle = sorted(rounds)[ROUNDS // 2]
-    print(f"moorage doctor --quick: {min(rounds) * 1000:.0f} ms, middle of all {middle * 1000:.0f} ms")
-    assert min(rounds) < QUICK
+    print(f"moorage doctor --quick: {middle * 1000:.0f} ms, quickest of {ROUNDS} {min(rounds) * 1000:.0f} ms")
+    assert middle < QUICK
 
 
 def timed(site: Site) -> float:
@@ -190,9 +199,7 @@ def timed(site: Site) -> float:
 
 
 def test_slurms_health_check_ends_in_time_and_drains_for_a_fault(site: Site) -> None:
-    """The script as it is shipped, but for where it finds its programs."""
-    script = HEALTH_CHECK.read_text().replace("/opt/moorage/bin/moorage", str(site.command))
-    script = re.sub("^PATH=", f"PATH={site.programs}:", script, flags=re.MULTILINE)
+    script = health_check(site)
     site.program("sinfo", "idle")
     scontrol = FakeCommand(site.programs, "scontrol")
     assert timed_check(script, site) < IN_TIME
@@ -201,6 +208,22 @@ def test_slurms_health_check_ends_in_time_and_drains_for_a_fault(site: Site) -> 
     assert timed_check(script, site) < IN_TIME
     ((*_, reason),) = scontrol.calls
     assert reason == f"Reason=moorage: shim: {SHIM_GONE.format(site.slurm)}"
+
+
+def test_slurms_health_check_drains_for_no_job_that_has_left_something(site: Site) -> None:
+    """A process that does not end keeps the rest of its job there, and its Epilog has not drained the node for that."""
+    State.begin(JOB, LIMITS).changed(owner=Process(os.getpid(), 1))
+    site.program("sinfo", "idle")
+    scontrol = FakeCommand(site.programs, "scontrol")
+    assert "leftovers: job 17 has not been cleared up" in doctor(site, "--quick").stdout
+    timed_check(health_check(site), site)
+    assert scontrol.calls == []
+
+
+def health_check(site: Site) -> str:
+    """The script as it is shipped, but for where it finds its programs."""
+    script = HEALTH_CHECK.read_text().replace("/opt/moorage/bin/moorage", str(site.command))
+    return re.sub("^PATH=", f"PATH={site.programs}:", script, flags=re.MULTILINE)
 
 
 def timed_check(script: str, site: Site) -> float:

@@ -40,14 +40,28 @@ def node() -> Iterator[None]:
         (1, "draining", False),
         (1, "down*", False),
         (3, "idle", False),
-        (127, "idle", False),
+        (137, "idle", False),
     ],
 )
 def test_only_a_fault_drains_and_only_a_node_that_takes_jobs(code: int, state: str, drained: bool) -> None:
     doctor = FakeCommand(MOORAGE, "moorage", stdout="clock: it is 1970: set it\nunits: none\n", code=code)
-    FakeCommand(PROGRAMS, "sinfo", stdout=f"{state}\n")
-    scontrol = FakeCommand(PROGRAMS, "scontrol")
+    scontrol = slurm(state)
     subprocess.run([SCRIPT], env=ENVIRONMENT, check=True)
     assert doctor.calls == [["doctor", "--quick"]]
     reason = "Reason=moorage: clock: it is 1970: set it"
     assert scontrol.calls == ([["update", "NodeName=n1", "State=DRAIN", reason]] if drained else [])
+
+
+@pytest.mark.parametrize("code", [1, 2, 127])
+def test_a_doctor_that_fails_has_found_nothing(code: int) -> None:
+    """A traceback ends with 1, as a fault does. What it ends with is what slurmd has its words in the log for."""
+    FakeCommand(MOORAGE, "moorage", stderr="Traceback (most recent call last):\n", code=code)
+    scontrol = slurm("idle")
+    ended = subprocess.run([SCRIPT], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (code, "Traceback (most recent call last):\n")
+    assert scontrol.calls == []
+
+
+def slurm(state: str) -> FakeCommand:
+    FakeCommand(PROGRAMS, "sinfo", stdout=f"{state}\n")
+    return FakeCommand(PROGRAMS, "scontrol")

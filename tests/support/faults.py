@@ -156,6 +156,11 @@ def feature(text: str) -> Break:
     return do
 
 
+def unconstrained(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    feature("gres: tape\ndevices: [/dev/tape%]\n")(site, monkeypatch)
+    (site.slurm / "cgroup.conf").write_text("CgroupPlugin=cgroup/v2\nConstrainDevices=no\n")
+
+
 def ruled(rule: str, enforced: str = "") -> Break:
     def do(site: Site, _: object) -> None:
         site.configured("scratch:", f"policy: {{{rule}}}\nscratch:")
@@ -467,6 +472,14 @@ ADVICE: dict[str, tuple[Break, str]] = {
     "nodes that are not prepared in time": (
         slurm("PrologFlags=Contain", "PrologFlags=NoHold"),
         on_several("/run/site/slurm/slurm.conf has not PrologFlags=Alloc"),
+    ),
+    "nobody counts what containers use": (
+        slurm("jobacct_gather/cgroup", "jobacct_gather/linux"),
+        "slurm: /run/site/slurm/slurm.conf has JobAcctGatherType=jobacct_gather/linux, with which sacct misses",
+    ),
+    "devices for every job": (
+        unconstrained,
+        "slurm: /run/site/slurm/cgroup.conf has not ConstrainDevices=yes, so that jobs can open devices of others",
     ),
     "no VXLAN": (
         lambda site, _: site.without_module("drivers/net/vxlan/vxlan"),

@@ -30,6 +30,7 @@ MOTD = b"hello\n"
 SLURM_CONF = """\
 ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup,task/affinity
+JobAcctGatherType=jobacct_gather/cgroup
 PrologFlags=Contain
 Prolog={slurm}/prolog.d/*
 Epilog={slurm}/epilog.d/*
@@ -240,6 +241,7 @@ class Site:
             (self.slurm / hooks).mkdir(parents=True)
             (self.slurm / hooks / "50-moorage").touch(mode=0o755)
         (self.slurm / "slurm.conf").write_text(SLURM_CONF.format(slurm=self.slurm))
+        (self.slurm / "cgroup.conf").write_text("ConstrainDevices=yes\n")
         (self.slurm / "plugstack.conf").write_text(
             f"required {self.slurm}/moorage.so moorage=/opt/moorage/bin/moorage\n"
         )

@@ -16,6 +16,7 @@ from moorage.errors import UserError
 from moorage.facts import Facts
 from moorage.features import Feature, outfit
 from moorage.hardware import Bind, Hardware, Resource
+from virtual import feature
 
 NULL, ZERO, FULL = "/dev/null", "/dev/zero", "/dev/full"
 SPEC = """\
@@ -199,3 +200,17 @@ def test_the_doctor_says_so_before_a_job_needs_it(
     scene = cast("Scene", SimpleNamespace(facts=Facts()))
     (fault,) = examination._features(scene)
     assert str(fault) == f"{places[0] / 'maker.json'} asks for what jobs cannot have: have it made without hooks"
+
+
+def test_the_labs_device_is_the_same_by_its_site_and_by_its_vendor(
+    places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "_numbers", lambda *_: ["0"])
+    (places[0] / "lab.yaml").write_text(feature.VENDORS.read_text())
+    resources = []
+    for fragment in (feature.FRAGMENT, feature.OF_VENDORS):
+        (tmp_path / "lab.yaml").write_text(fragment.read_text())
+        ([found], faults) = features.examine(tmp_path)
+        assert faults == []
+        resources.append(found.resource(features.vendors([found])))
+    assert resources == [Resource("lab", (("/dev/lab0",),), Hardware(("/dev/lab0",), (), ("LAB=yes",)))] * 2

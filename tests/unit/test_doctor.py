@@ -21,6 +21,7 @@ from moorage.verbs import doctor
 SYSCTL = Finding("sysctl", "kernel.keys.maxkeys is 200", "install config/sysctl.d")
 PODMAN = Finding("podman", "Podman is not installed", "install podman 4.9 or newer")
 ROOM = Finding("scratch", "1 MiB are free", "make room", "room")
+LEFT = Finding("leftovers", "job 17 has not been cleared up", "moorage sweep --now", "leftover")
 ADVICE = Finding("store", "jobs copy", "move it", "advice")
 NOBODY = pwd.getpwuid(65534).pw_name
 
@@ -76,6 +77,23 @@ def called(*words: str) -> int:
             ["podman: Podman is not installed: install podman 4.9 or newer", "store: advice: jobs copy: move it"],
         ),
         ([ROOM, ADVICE], 3, ["scratch: 1 MiB are free: make room", "store: advice: jobs copy: move it"]),
+        ([LEFT], 3, ["leftovers: job 17 has not been cleared up: moorage sweep --now"]),
+        (
+            [LEFT, ROOM],
+            3,
+            [
+                "leftovers: job 17 has not been cleared up: moorage sweep --now",
+                "scratch: 1 MiB are free: make room",
+            ],
+        ),
+        (
+            [LEFT, PODMAN],
+            1,
+            [
+                "podman: Podman is not installed: install podman 4.9 or newer",
+                "leftovers: job 17 has not been cleared up: moorage sweep --now",
+            ],
+        ),
         (
             [ROOM, PODMAN],
             1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -318,8 +319,17 @@ def test_a_resource_of_several_files_is_counted_over_all_of_them() -> None:
 def test_the_examples_are_right(directory: Path) -> None:
     for example in EXAMPLES.glob("*.example"):
         shutil.copy(example, directory / example.stem)
-    ([gpu, infiniband], faults) = examine(directory)
+    ([gpu, infiniband, slingshot], faults) = examine(directory)
     assert faults == []
-    assert (gpu.gres, infiniband.gres) == ("gpu", None)
+    assert (gpu.gres, infiniband.gres, slingshot.gres) == ("gpu", None, None)
     assert {name for name, _, _ in gpu.values()} == {"gres", "devices", "binds", "environment"}
-    assert {name for name, _, _ in infiniband.values()} == {"devices"}
+    assert {name for one in (infiniband, slingshot) for name, _, _ in one.values()} == {"devices"}
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.example")), ids=lambda example: example.name)
+def test_what_the_examples_leave_out_is_right_as_well(example: Path, directory: Path) -> None:
+    """Once somebody takes the marks of a comment away."""
+    text = re.sub(r"^# (?=\w+:$|\w+: \[| +- )", "", example.read_text(), flags=re.MULTILINE)
+    assert text != example.read_text()
+    written(directory, text, example.stem)
+    assert examine(directory)[1] == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from virtual import installation
+from moorage.command import Completed
+from moorage.errors import MoorageError
+from virtual import installation, rollout
 from virtual.faults import Count
-from virtual.rollout import Outcome, differences
+from virtual.rollout import SOURCE, TIMED, Outcome, differences, timed
 
 LINE = "rollout: second_changed={} uninstall_diff={} faults={} false={}"
 
@@ -24,6 +26,30 @@ LINE = "rollout: second_changed={} uninstall_diff={} faults={} false={}"
 )
 def test_the_last_line(outcome: Outcome, figures: tuple[object, ...], good: bool) -> None:
     assert (str(outcome), outcome.good) == (LINE.format(*figures), good)
+
+
+FIGURE = "moorage doctor --quick: 81 ms, quickest of 15 77 ms"
+
+
+def ends(monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+    monkeypatch.setattr(rollout, "run", lambda argv, **_: Completed(tuple(argv), code, said, ""))
+
+
+def test_the_doctor_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends(monkeypatch, 0, f"{FIGURE}\n.")
+    assert timed() == FIGURE
+
+
+@pytest.mark.parametrize(("code", "said"), [(1, f"{FIGURE}\nF"), (0, "1 skipped\n")])
+def test_unless_it_is_quick_nothing_goes_on(code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends(monkeypatch, code, said)
+    with pytest.raises(MoorageError, match=f"^{TIMED} has failed: {said.splitlines()[0]}"):
+        timed()
+
+
+def test_what_times_it_is_there() -> None:
+    file, _, name = TIMED.partition("::")
+    assert f"\ndef {name}(" in (SOURCE / file).read_text()
 
 
 def test_what_is_not_as_before() -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from moorage import job, lock
-from moorage.lock import Busy, inherited, lock_file, locked, take
+from moorage.lock import Busy, awaited, heir, inherited, lock_file, locked, take
+from moorage.process import Process
 
 
 @pytest.fixture(autouse=True)
@@ -108,3 +109,23 @@ def test_no_link_is_followed(jobs: Path, tmp_path: Path) -> None:
     lock_file(17).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic"):
         take(17, 0)
+
+
+def test_who_is_to_have_it_next_is_known_while_another_holds_it(held: lock.Lock) -> None:
+    assert heir(17) is None
+    with awaited(17):
+        assert heir(17) == Process.current()
+        assert inherited(17, os.dup(held.descriptor)).path == lock_file(17)
+    assert heir(17) is None
+
+
+def test_a_lock_that_nobody_has_made_has_no_heir(jobs: Path) -> None:
+    with awaited(17):
+        assert heir(17) is None
+    assert not jobs.exists()
+
+
+@pytest.mark.parametrize("said", ["{", "[]", "17", '{"pid": 1}', '{"pid": 1, "start": 1, "more": 1}'])
+def test_what_makes_no_sense_names_no_heir(held: lock.Lock, said: str) -> None:
+    lock_file(17).write_text(said)
+    assert heir(17) is None

@@ -237,3 +237,45 @@ def test_jobs_on_several_nodes_need_all_of_them_prepared(here: Path, line: str, 
     said = f"{file} has not PrologFlags=Alloc, without which the other nodes of a job are not prepared in time"
     assert found == ([] if all_nodes else [f"{said}: set it, or submit with --nodes=1"])
     assert all(finding.fault == "user" for finding in slurmconf.several_nodes(file, read(file)))
+
+
+@pytest.mark.parametrize(
+    ("line", "gathers"),
+    [
+        ("", "jobacct_gather/none"),
+        ("JobAcctGatherType=jobacct_gather/linux", "jobacct_gather/linux"),
+        ("jobacctgathertype=jobacct_gather/cgroup", None),
+    ],
+)
+def test_what_containers_use_is_counted(here: Path, line: str, gathers: str | None) -> None:
+    file = written(here, f"{GOOD}{line}\n")
+    found = list(slurmconf.accounting(file, read(file)))
+    said = f"{file} has JobAcctGatherType={gathers}, with which sacct misses what containers use"
+    assert [one.cause for one in found] == ([said] if gathers else [])
+    assert all(one.fault == "advice" for one in found)
+    assert list(slurmconf.accounting(file, {})) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("ConstrainDevices=yes", True),
+        ("constraindevices = TRUE # all of them", True),
+        ("ConstrainDevices=no\nConstrainDevices=1", True),
+        ("Include more.conf", True),
+        ("", False),
+        ("ConstrainDevices=no", False),
+        ("ConstrainCores=yes", False),
+        (None, False),
+    ],
+)
+def test_jobs_are_held_to_their_devices(here: Path, text: str | None, held: bool) -> None:
+    """Only where there are any that not every job has."""
+    written(here, "ConstrainDevices=yes\n", "more.conf")
+    if text is not None:
+        written(here, f"{text}\n", "cgroup.conf")
+    found = list(slurmconf.devices(here / "slurm.conf", ["tape", "gpu", "tape"]))
+    said = f"{here}/cgroup.conf has not ConstrainDevices=yes, so that jobs can open devices of others: gpu, tape"
+    assert [one.cause for one in found] == ([] if held else [said])
+    assert all(one.fault == "advice" for one in found)
+    assert list(slurmconf.devices(here / "slurm.conf", [])) == []

@@ -166,6 +166,18 @@ class TestCommand:
         sweep.main(["--now"])
         assert "moorage_leftover_jobs 0\n" in (tmp_path / "moorage.prom").read_text()
 
+    def test_prometheus_is_told_of_what_somebody_else_has_removed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """By hand, as the doctor says for a state that nobody understands."""
+        site = config.Config(metrics=config.Metrics(directory=tmp_path))
+        monkeypatch.setattr(config, "examine", lambda: (site, []))
+        path = state(17).job.state
+        for text, left in (("?", 1), (None, 0)):
+            path.write_text(text) if text else path.unlink()
+            sweep.main(["--now"])
+            assert f"moorage_leftover_jobs {left}\n" in (tmp_path / "moorage.prom").read_text()
+
     @pytest.mark.parametrize(("ours", "code"), [(True, 1), (False, 0)])
     def test_what_is_left_is_its_exit_code(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ours: bool, code: int

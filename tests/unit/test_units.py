@@ -72,3 +72,9 @@ def test_the_lock_outlives_a_killed_warden() -> None:
 def test_what_callers_can_make_the_warden_do_costs_a_bounded_part_of_a_core() -> None:
     warden = dict(settings(WARDEN))
     assert 10 <= int(warden["CPUQuota"].removesuffix("%")) <= 50
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_none_is_passed_over(unit: Path) -> None:
+    """The sweep also removes links of which no state tells, and writes down that nothing is left."""
+    assert [name for name, _ in settings(unit) if name.startswith(("Condition", "Assert"))] == []

@@ -19,11 +19,13 @@ from moorage.examination import Report
 from moorage.finding import Finding
 from moorage.job import Job
 
-ONLY_ROOM: Final = 3
+PASSES: Final = 3
+# What any user can bring about.
+PASSING: Final = frozenset({"room", "leftover"})
 ABOUT: Final = """\
 Look for all that would keep jobs with --k8s from starting on this node, or would go wrong later: one line for each
-fault, with its remedy. Ends with 1 if there is any, or with 3 if all that is wanting is room on a disk, which users
-can fill; advice is no fault.
+fault, with its remedy. Ends with 1 if there is any, or with 3 if all that is wrong is want of room on a disk, which
+users can fill, or what is left of jobs, which the sweep removes; advice is no fault.
 
 As an ordinary user it looks at what a user may see, and at his own account; as root, at everything.
 """
@@ -41,9 +43,9 @@ def main(words: Sequence[str]) -> int:
 
 
 def exit_code(report: Report) -> int:
-    """A health check that drains nodes must be able to leave alone what a user has filled."""
+    """A health check that drains nodes must be able to leave alone what a user has brought about."""
     kinds = {finding.fault for finding in report.faults}
-    return ONLY_ROOM if kinds == {"room"} else FAILED if kinds else 0
+    return 0 if not kinds else PASSES if kinds <= PASSING else FAILED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -61,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def as_lines(report: Report) -> str:
-    """Faults come first: who wants one line takes the first. Want of room drains no node, and is the last of them."""
-    worst_first = sorted(report.faults, key=lambda fault: fault.fault == "room")
+    """Faults come first: who wants one line takes the first. What drains no node is the last of them."""
+    worst_first = sorted(report.faults, key=lambda fault: fault.fault in PASSING)
     faults = [f"{fault.check}: {fault}" for fault in worst_first] or ["nothing is wrong"]
     advice = [f"{one.check}: advice: {one}" for one in report.findings if one.fault == "advice"]
     images = [f"images are shown by {report.images}"] if report.images else []

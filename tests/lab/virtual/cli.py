@@ -131,6 +131,7 @@ def show_demo(arguments: argparse.Namespace) -> None:
 
 
 def check_rollout(arguments: argparse.Namespace) -> int:
+    say(rollout.timed())
     with one_guest(arguments, bare=True) as lab:
         found = rollout.check(lab)
     print(found)

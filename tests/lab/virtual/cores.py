@@ -23,15 +23,15 @@ def more_cores(lab: Cluster, count: int) -> Iterator[None]:
     lab.wait_idle()
     shell.run(["sh", "-euc", _LARGER, "sh", str(count)])
     try:
-        _take_up(lab)
+        take_up(lab)
         yield
         lab.wait_idle()
     finally:
         shell.run(["mv", KEPT, NODES])
-        _take_up(lab)
+        take_up(lab)
 
 
-def _take_up(lab: Cluster) -> None:
-    """What nodes are made of is read at the start alone."""
+def take_up(lab: Cluster) -> None:
+    """What nodes are made of, and who looks after their health, is read at the start alone."""
     lab.first.shell.run(["systemctl", "restart", "slurmctld", "slurmd"])
     lab.wait_idle()

@@ -8,8 +8,12 @@ from pathlib import Path
 
 from .shell import Shell
 
-FRAGMENT = Path(__file__).resolve().parents[1] / "features.d/lab.yaml"
+HERE = Path(__file__).resolve().parents[1]
+FRAGMENT = HERE / "features.d/lab.yaml"
 DIRECTORY = "/etc/moorage/features.d"
+VENDORS = HERE / "cdi/lab.yaml"
+OF_VENDORS = HERE / "cdi/features.d/lab.yaml"
+CDI = "/etc/cdi"
 # What Slurm is asked for, and what a node with it is labelled with.
 GRES = "--gres=lab:1"
 LABEL = "moorage/gres-lab"
@@ -19,10 +23,21 @@ ABSENT = "No such file or directory"
 
 
 @contextmanager
-def described(shell: Shell) -> Iterator[None]:
+def described(shell: Shell, fragment: Path = FRAGMENT) -> Iterator[None]:
     """As long as the block lasts, on this node."""
-    shell.put(FRAGMENT, f"{DIRECTORY}/{FRAGMENT.name}")
+    shell.put(fragment, f"{DIRECTORY}/{fragment.name}")
     try:
         yield
     finally:
         shell.run(["rm", "-rf", DIRECTORY])
+
+
+@contextmanager
+def described_by_its_vendor(shell: Shell) -> Iterator[None]:
+    """The same, by CDI."""
+    shell.put(VENDORS, f"{CDI}/{VENDORS.name}")
+    try:
+        with described(shell, OF_VENDORS):
+            yield
+    finally:
+        shell.run(["rm", "-rf", CDI])

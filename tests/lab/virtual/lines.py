@@ -117,6 +117,8 @@ SEVERAL = "jobs on several nodes are refused here: "
 # No fault: jobs start, on one node at least.
 ADVICE = {
     "old kubectl": r"kubectl says Client Version: v1\.30\.1, and is too far from Kubernetes 1\.36\.\d.*: install .*",
+    "no JobAcctGatherType": r"/etc/slurm/slurm.conf has JobAcctGatherType=jobacct_gather/none, with which .*: set .*",
+    "devices for every job": r"/etc/slurm/cgroup.conf has not ConstrainDevices=yes, so .*: tape: set it .*",
     "no PrologFlags": rf"{SEVERAL}/etc/slurm/slurm.conf has not PrologFlags=Alloc, without which .*: set it, or .*",
     "no VXLAN": rf"{SEVERAL}this kernel has no module vxlan: install the rest of the kernel's modules",
     "everybody's ports": rf"{SEVERAL}fabric.port is 339 and .*, and from 500 on .*: choose lower ones, or .*",

@@ -136,7 +136,7 @@ class Machine:
 
     def examine(self) -> None:
         """The product's own checks of a node: what they find here, they would find in each job."""
-        said = self.shell.run(["/opt/moorage/bin/moorage", "doctor"], ok=(0, 1))
+        said = self.shell.run(["/opt/moorage/bin/moorage", "doctor"], ok=(0, 1, 3))
         if said.code:
             raise MoorageError(f"{self.name} is not fit for jobs: {'; '.join(said.stdout.splitlines())}")
 

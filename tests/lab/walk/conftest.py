@@ -17,6 +17,7 @@ from virtual.leftovers import Watch, make_ready
 LONG = (
     "test_broken_nodes",
     "test_cost",
+    "test_health_check",
     "test_hostile",
     "test_losses",
     "test_power_cuts",

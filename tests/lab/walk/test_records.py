@@ -77,6 +77,15 @@ def _there(shell: Shell) -> bool:
     return shell.run(["test", "-e", f"{TEXTFILES}/moorage.prom"], ok=(0, 1)).code == 0
 
 
+def test_the_sweeps_unit_tells_that_nothing_is_left_any_more(shell: Shell) -> None:
+    """Also once somebody else has removed it, and no state is there to sweep."""
+    state, lock = (f"/var/lib/moorage/jobs/67000000.{kind}" for kind in ("json", "lock"))
+    for command, left in ((["touch", state], 1), (["rm", state, lock], 0)):
+        shell.run(command)
+        shell.run(["systemctl", "start", "moorage-sweep.service"])
+        assert count(shell, "moorage_leftover_jobs") == left
+
+
 def test_a_sweep_leaves_the_living_alone(shell: Shell) -> None:
     with held(shell, f"{GATE}\npodman ps || exit 9\n", MOORED, *HERE) as job:
         for words in ((), ("--now",)):

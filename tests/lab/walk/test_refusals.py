@@ -7,8 +7,8 @@ import time
 import pytest
 
 from support.figures import Figures
-from virtual.arrays import ends, number, outputs, refusal, submission
-from virtual.broken import during
+from virtual.arrays import RAN, ends, number, outputs, refusal, submission
+from virtual.broken import configured, during
 from virtual.cluster import Cluster
 
 TIMES = {"trixie": 20, "unstable": 5}
@@ -33,6 +33,23 @@ TOO_SMALL = {
         r"this job has 2 CPUs and 1G on its node, and a cluster needs 2 CPUs and 3G: add --mem=3G",
     ),
 }
+# One of the site's rules, what is asked of Slurm, and what the job is told: it shows what slurmd says of a job.
+RULES = {
+    "groups: [bob]": ((), "user alice may not use --k8s here (policy.groups): "),
+    "accounts: [others]": (
+        ("--account=crew",),
+        "account 'crew' may not use --k8s here (policy.accounts): submit with --account=others, or ",
+    ),
+    "partitions: [spare]": (
+        (),
+        "partition 'main' may not use --k8s here (policy.partitions): submit with --partition=spare, or ",
+    ),
+    "most_nodes: 1": (
+        ("--nodes=2", "--nodelist=n1,n2"),
+        "this job has 2 nodes, and one with --k8s may have 1 (policy.most_nodes): ask for nodes=1, or ",
+    ),
+}
+MET_BY_ALICE = "groups: [alice], accounts: [CREW], partitions: [main], most_nodes: 1"
 
 
 def test_a_user_without_subordinate_ids_never_drains_the_node(lab: Cluster, figures: Figures) -> None:
@@ -65,3 +82,26 @@ def test_a_job_that_is_too_small_is_told_what_to_ask_for(lab: Cluster, what: str
     (said,) = outputs(shell, array, "alice")
     assert refusal(said, line), said
     assert ends(shell, array) == ["FAILED|1:0"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_job_against_a_rule_of_the_sites_is_told_which(lab: Cluster, rule: str) -> None:
+    options, line = RULES[rule]
+    if "--nodes=2" in options and lab.request.nodes < 2:
+        pytest.skip("this lab has one node")
+    shell = lab.first.shell
+    with configured(shell, f"policy: {{{rule}, contact: the captain}}"):
+        array = number(shell.run(submission("alice", 1, *options), ok=(1,)).stdout)
+        lab.wait_idle(limit=60)
+    assert outputs(shell, array, "alice") == [f"moorage: {line}ask the captain"]
+    assert ends(shell, array) == ["FAILED|1:0"]
+
+
+def test_a_job_that_meets_every_rule_is_served(lab: Cluster) -> None:
+    shell = lab.first.shell
+    with configured(shell, f"policy: {{{MET_BY_ALICE}}}"):
+        array = number(shell.run(submission("alice", 1, "--mem=400M", "--account=crew")).stdout)
+        lab.wait_idle(limit=60)
+    (said,) = outputs(shell, array, "alice")
+    assert RAN in said.splitlines()
+    assert ends(shell, array) == ["COMPLETED|0:0"]

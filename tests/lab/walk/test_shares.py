@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import pytest
@@ -12,10 +14,11 @@ from virtual.census import census, owner
 from virtual.cluster import Cluster
 from virtual.cores import more_cores
 from virtual.facts import SHELL, facts, others
-from virtual.feature import ABSENT, GRES, OPENED, described
+from virtual.feature import ABSENT, GRES, OPENED, described, described_by_its_vendor
 from virtual.gate import GATE, held
 from virtual.jobs import MOORED, run
 from virtual.share import count, job_of, share
+from virtual.shell import Shell
 
 # What the containers of a job are not given of its memory, in MiB.
 RESERVE = 128
@@ -113,13 +116,14 @@ fact device podman run --rm --network none localhost/lab/shell:1 \
 """
 
 
+@pytest.mark.parametrize("way", [described, described_by_its_vendor], ids=["by its site", "by CDI"])
 @pytest.mark.parametrize(("options", "said"), [((GRES,), OPENED), ((), ABSENT)], ids=["with", "without"])
-def test_who_has_the_resource_has_the_device_that_its_site_has_described(
-    lab: Cluster, options: tuple[str, ...], said: str
+def test_who_has_the_resource_has_the_device_that_is_described(
+    lab: Cluster, options: tuple[str, ...], said: str, way: Callable[[Shell], AbstractContextManager[None]]
 ) -> None:
     """Who has not got it has containers all the same."""
     shell = lab.first.shell
-    with described(shell):
+    with way(shell):
         job = run(shell, DESCRIBED, MOORED, "--nodelist=n1", "--cpus-per-task=1", "--mem=512M", *options)
     device = facts(job.output)["device"]
     given = said == OPENED

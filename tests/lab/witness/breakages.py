@@ -84,6 +84,11 @@ BREAKAGES: dict[str, Breakage] = {
     "epilog not executable": mode(EPILOG, 0o644),
     "hurried Prolog": edited(SLURM, "^Prolog=", "PrologTimeout=60\nProlog="),
     "hurried Epilog": edited(SLURM, "^Prolog=", "EpilogTimeout=60\nProlog="),
+    "no JobAcctGatherType": edited(SLURM, "^JobAcctGatherType=.*", ""),
+    "devices for every job": both(
+        edited("/etc/slurm/cgroup.conf", "^ConstrainDevices=.*", "ConstrainDevices=no"),
+        planted("/etc/moorage/features.d/tape.yaml", "gres: tape\ndevices: [/dev/tape%]\n"),
+    ),
     "no slurm.conf": told(SLURM_CONF="/etc/slurm/no.conf"),
     # The system.
     "mount namespace of its own": through("unshare", "--mount"),

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from moorage import cgroup, clearance, config, course, lock, mounts, record, rundir, state, trash
+from moorage import cgroup, clearance, config, course, lock, mounts, record, rundir, state, systemd, trash
 from moorage.clearance import clear
 from moorage.deadline import Deadline
+from moorage.process import Process
 from moorage.record import Ending
 from moorage.state import State
+from moorage.sweep import Found, sweep
 from support.cgroups import leaf
 from support.fakes import FakeCommand
 from support.node import JOB, USER
@@ -33,6 +35,18 @@ def test_nothing_is_left(moor: Callable[..., State], kind: config.ScratchKind, s
     assert cleared() == []
     assert await_none(traces) == []
     assert systemctl.calls == [["stop", "moorage-warden@17.service"]]
+
+
+def test_nobody_takes_the_job_for_abandoned_meanwhile(
+    moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the end of its warden and the Epilog's turn nobody holds the lock."""
+    moor().changed(owner=Process(os.getpid(), 1))
+    lock.take(JOB.id, 0).release()
+    seen: list[Found] = []
+    monkeypatch.setattr(systemd, "stop", lambda *_: seen.extend(sweep(Deadline(1), act=False)))
+    assert cleared() == []
+    assert [str(found) for found in seen] == ["job 17 is in use"]
 
 
 def test_twice(moor: Callable[..., State], systemctl: FakeCommand) -> None:
