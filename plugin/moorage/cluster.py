@@ -8,7 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -116,7 +116,7 @@ class Start:
         return container.Container(self.mooring, kind.node(self.plan.job))
 
     def run(self) -> Cluster:
-        nodeimage.provide(self.node, self.plan.image, self.course)
+        self.plan = replace(self.plan, image=nodeimage.provide(self.node, self.plan.image, self.course))
         self._create()
         self.course.begin(phases.GATHERING if self.others.names else phases.READYING)
         process = self.node.first_process(self.course.deadline.left)

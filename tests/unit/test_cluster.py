@@ -28,11 +28,12 @@ from support.api import READY, ApiServer, Authority
 pytestmark = pytest.mark.commands("openssl")
 
 IMAGE = "kindest/node:v1.36.3"
+FULL = f"docker.io/{IMAGE}"
 PODMAN = """\
 #!/bin/sh
 echo "$@" >>{state}/podman
 case "$1 $2" in
-"image exists") test -e {state}/image ;;
+"image exists") grep -sqxF "$3" {state}/image || exit 1 ;;
 "load --quiet") {load} ;;
 "inspect --type=container") echo {pid} ;;
 "logs --tail=300") echo "the node says" ;;
@@ -79,7 +80,7 @@ class Site:
         for directory in (self.places.user, self.places.scratch, self.tree):
             directory.mkdir(parents=True)
         (self.state / "kubeconfig").write_text(api.kubeconfig())
-        (self.state / "image").touch()
+        (self.state / "image").write_text(f"{FULL}\n")
         self.podman()
         self.kind()
         self.settled = Kubernetes(image=IMAGE, kind=str(fakes / "kind"))
@@ -87,7 +88,7 @@ class Site:
         self.said: list[str] = []
 
     def podman(self, pid: int = 0, load: str = "") -> None:
-        load = load or f"touch {self.state}/image"
+        load = load or f"echo {FULL} >{self.state}/image"
         self._program("podman", PODMAN.format(state=self.state, pid=pid or os.getpid(), load=load))
 
     def kind(self, then: str = "") -> None:
@@ -144,7 +145,7 @@ class TestStart:
         # A failed one is kept to be looked into, and we wait by ourselves.
         assert {"--wait=0s", "--retain", f"--kubeconfig={site.places.user}/kubeconfig"} <= set(words)
         assert site.noted("environment").split() == ["podman", str(site.places.user), str(site.fakes / "podman")]
-        assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == IMAGE
+        assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == FULL
         found = {path.name for path in (site.state / "files").rglob("*") if path.is_file()}
         assert {"authentication.json", "etcd+strategic.json"} <= found
 
@@ -271,6 +272,13 @@ class TestImage:
     def test_one_that_is_there_is_not_loaded(self, site: Site) -> None:
         site.boot(archive="/no/such/archive")
         assert "load" not in site.noted("podman")
+
+    @pytest.mark.parametrize("there", [f"localhost/{IMAGE}", FULL, f"localhost/{IMAGE}\n{FULL}"])
+    def test_kind_is_told_the_name_by_which_it_is_there(self, site: Site, there: str) -> None:
+        """A short one it would take for one of Docker's, and fetch."""
+        (site.state / "image").write_text(f"{there}\n")
+        site.boot()
+        assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == there.split()[0]
 
     def test_else_the_archive_is(self, site: Site) -> None:
         (site.state / "image").unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -305,3 +306,23 @@ def test_a_node_without_hooks_ends_it_before_slurm_conf_names_them() -> None:
     _, hooks, *_ = read("../../install.yml")
     assert (hooks["hosts"], hooks["any_errors_fatal"]) == ("compute", True)
     assert hooks["roles"][0]["moorage_parts"] == ["hooks"]
+
+
+@pytest.mark.parametrize(
+    ("there", "added", "prepared"),
+    [
+        ([], True, True),
+        ([{"names": ["localhost/kindest/node:v1"], "prepared": None}], False, True),
+        ([{"names": ["localhost/kindest/node:v1"], "prepared": {"from": "1"}}], False, False),
+        ([{"names": ["docker.io/kindest/node:v1"], "prepared": {"from": "1"}}], False, False),
+        ([{"names": ["registry.example/kindest/node:v1", "localhost/kindest/node:v12"], "prepared": {}}], True, True),
+    ],
+)
+def test_an_image_is_there_by_each_name_that_its_short_one_stands_for(
+    there: list[dict[str, Any]], added: bool, prepared: bool
+) -> None:
+    (block,) = read("tasks/images.yml")
+    said = {"moorage_there": {"stdout": json.dumps(there)}, "item": {"name": "kindest/node:v1"}}
+    host = Host("debian-13", **block["vars"] | said)
+    add, prepare = (task for task in block["block"] if "loop" in task)
+    assert (host[add["when"]], holds(host, prepare)) == (added, prepared)

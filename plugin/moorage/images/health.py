@@ -48,8 +48,8 @@ def images(store: Store) -> list[Image]:
 
 def called(store: Store, wanted: str) -> Image | None:
     """The image of this name."""
-    spellings = set(catalog.spellings(wanted)) | {f"docker.io/{wanted}"}
-    return next((image for image in images(store) if spellings & set(image.names)), None)
+    there = {name: image for image in images(store) for name in image.names}
+    return next((there[name] for name in catalog.full_names(wanted) if name in there), None)
 
 
 def holds(store: Store, wanted: str) -> bool:
