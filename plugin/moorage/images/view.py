@@ -75,7 +75,8 @@ def make(job: Job, store: Store, way: Way, whose: Owners, limit: float) -> Path:
             with idmap.user_namespace(whose) as namespace:
                 _mount(store.graph, point, namespace)
         else:
-            _mount(copies.ready(store, job.uid, whose, limit), point)
+            with copies.ready(store, job.uid, whose, limit) as graph:
+                _mount(graph, point)
         _own_locks(job, point)
         undo.pop_all()
     return point
