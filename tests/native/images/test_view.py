@@ -6,9 +6,9 @@ import fcntl
 import json
 import os
 import stat
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -317,19 +317,21 @@ def test_a_layer_that_is_being_unpacked_is_not_copied(filled: Store) -> None:
     assert len(list(filled.copies.glob("*/images/overlay/[0-9a-f]*"))) == len(known) - 1
 
 
-def test_commands_wait_until_jobs_have_mounted_their_copies(
-    engine: Engine, filled: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stores, "COPYING", 0.3)
-    with ThreadPoolExecutor() as beside:
-        with copies.ready(filled, UID, OWNERS, LIMIT) as graph:
-            with copies.ready(filled, ELSE, OWNERS, LIMIT):
-                pass
+def test_commands_wait_until_jobs_have_mounted_their_copies(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    with ExitStack() as mounting:
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            mounting.close()
+
+        for uid in (UID, ELSE):
+            mounting.enter_context(copies.ready(filled, uid, OWNERS, LIMIT))
+        with monkeypatch.context() as hurried:
+            hurried.setattr(stores, "COPYING", 0)
             with pytest.raises(UserError, match="jobs are copying images"), filled.locked():
                 pass
-            removed = beside.submit(engine.moorage, "image", "remove", NAME)
-            with pytest.raises(TimeoutError):
-                removed.result(timeout=3)
-            assert (graph / "overlay-images/images.json").exists()
-        removed.result(timeout=LIMIT)
-    assert list(filled.copies.iterdir()) == []
+        monkeypatch.setattr(time, "sleep", sleep)
+        with filled.locked():
+            copies.remove_all(filled)
+    assert len(waits) == 1
