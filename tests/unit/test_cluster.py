@@ -165,9 +165,16 @@ class TestStart:
         ]
         assert stat.S_IMODE((site.state / "configuration").stat().st_mode) == 0o600
 
-    def test_one_that_cannot_be_removed_is_no_success(self, site: Site) -> None:
-        site.api.refuse("DELETE", 500)
-        with pytest.raises(Failed, match=r"DELETE .*: 500$"):
+    def test_one_failure_to_remove_it_loses_nothing(self, site: Site) -> None:
+        site.api.refuse("DELETE", 500, 503)
+        site.boot()
+        assert len([one for one in site.api.asked if one.startswith("DELETE ")]) == 3
+
+    def test_one_that_cannot_be_removed_is_no_success(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(phases, "READYING", replace(phases.READYING, limit=1.0))
+        monkeypatch.setattr(phases, "ANSWER", 1.0)
+        site.api.refuse("DELETE", *[500] * 100)
+        with pytest.raises(Failed, match=r"the bootstrap token cannot be removed: DELETE .*: 500$"):
             site.boot()
 
     def test_what_it_waits_for_is_told(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
