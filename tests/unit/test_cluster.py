@@ -52,6 +52,7 @@ echo "$@" >{state}/kind
 echo "$KIND_EXPERIMENTAL_PROVIDER $XDG_RUNTIME_DIR $(command -v podman)" >{state}/environment
 podman run probe
 echo "$KIND_EXPERIMENTAL_PODMAN_NETWORK" >{state}/network
+echo "$HTTPS_PROXY" >{state}/proxy
 for word; do case $word in
     --config=*) cp -p "${{word#--config=}}" {state}/configuration ;;
     --kubeconfig=*) kubeconfig=${{word#--kubeconfig=}} ;;
@@ -148,6 +149,11 @@ class TestStart:
         assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == FULL
         found = {path.name for path in (site.state / "files").rglob("*") if path.is_file()}
         assert {"authentication.json", "etcd+strategic.json"} <= found
+
+    def test_kind_has_the_users_proxies(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+        site.boot()
+        assert site.noted("proxy") == "http://proxy:3128\n"
 
     def test_the_kubeconfig_is_the_owners_alone_and_kubectl_is_there(self, site: Site) -> None:
         site.boot()

@@ -140,6 +140,12 @@ class TestJoin:
         assert node.hold.asked == [("10.89.0.2", 6443, os.getpid())]
         assert os.access(node.places.user / "bin/kubectl", os.X_OK)
 
+    def test_it_has_the_users_proxies(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+        node.join()
+        (run,) = [line for line in node.noted("podman").splitlines() if line.startswith("run ")]
+        assert "-e HTTPS_PROXY=http://proxy:3128 -e https_proxy=http://proxy:3128 -e NO_PROXY=10.89.0.0/16," in run
+
     def test_its_image_is_called_by_the_name_by_which_it_is_there(self, node: Node) -> None:
         (node.state / "image").write_text(f"localhost/{IMAGE}\n")
         node.join()
