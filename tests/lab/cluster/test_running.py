@@ -108,6 +108,15 @@ def test_an_image_that_was_loaded_can_be_started(cluster: Running) -> None:
     assert "deployment.apps/loaded condition met" in cluster["available"]
 
 
+def test_keys_are_elliptic_and_etcd_is_in_memory(cluster: Running) -> None:
+    """Both make the start shorter."""
+    keys = dict(line.rsplit(":", 1) for line in cluster["keys"].splitlines())
+    names = {place.removeprefix("/etc/kubernetes/pki/") for place in keys}
+    assert {"ca.key", "sa.key", "apiserver.key", "etcd/ca.key", "etcd/server.key"} <= names
+    assert {*keys.values()} == {"-----BEGIN EC PRIVATE KEY-----"}, keys
+    assert cluster["etcd"] == "tmpfs"
+
+
 def test_pods_are_offered_the_share_of_the_job(cluster: Running) -> None:
     (node,) = cluster.objects("Node").values()
     offered = node["status"]["allocatable"]

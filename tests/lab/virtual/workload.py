@@ -34,6 +34,8 @@ SCRIPT = rf"""
 fact first kubectl get nodes --no-headers
 node=$K8S_CLUSTER_NAME-control-plane
 fact rest podman exec "$node" sh -euc {shlex.quote(LOOK)}
+fact keys podman exec "$node" grep -r --include='*.key' -e '^-----BEGIN' /etc/kubernetes/pki
+fact etcd podman exec "$node" stat --file-system --format=%T /run/etcd/member
 fact own kubectl get --namespace kube-system --output json pods
 fact task cat /proc/self/cgroup
 fact environment sh -c 'env | grep -E "^(K8S_|KUBECONFIG=)"'
