@@ -74,6 +74,12 @@ def test_the_script_is_told_where_its_cluster_is(cluster: Running) -> None:
     assert cluster["shown"] == ""
 
 
+def test_until_the_script_begins_nobody_asks_for_a_name_outside(cluster: Running) -> None:
+    """Nor does anybody pull, which begins with a name; but CoreDNS looks once whether it would ask itself."""
+    found = {one for one in cluster.asked if one.outside}
+    assert [one.kind for one in found] in ([], ["HINFO"]), found
+
+
 def test_kubectl_is_the_clusters_own(cluster: Running) -> None:
     assert cluster["kubectl"].startswith(f"{cluster.run}/")
     versions = json.loads(cluster["versions"])
