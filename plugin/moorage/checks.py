@@ -95,9 +95,9 @@ class Scene:
     def way(self) -> Way | None:
         """How jobs see the images: a mount is tried for that, once for all checks."""
         # Only here: a Prolog decides it for itself.
-        from moorage.images import health
+        from moorage.images import view
 
-        return health.way(self.config.store)
+        return view.way(self.config.store)
 
 
 @dataclass(frozen=True)

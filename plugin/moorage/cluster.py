@@ -8,7 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -27,9 +27,10 @@ from moorage import (
     registration,
     share,
 )
-from moorage.api import Access, Api
+from moorage.api import Access, Api, Refused
 from moorage.bundle import without_secrets
 from moorage.command import CommandFailed, CommandTimeout
+from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UserError
 from moorage.invitation import Invitation
 from moorage.kind import Plan
@@ -116,7 +117,7 @@ class Start:
         return container.Container(self.mooring, kind.node(self.plan.job))
 
     def run(self) -> Cluster:
-        nodeimage.provide(self.node, self.plan.image, self.course)
+        self.plan = replace(self.plan, image=nodeimage.provide(self.node, self.plan.image, self.course))
         self._create()
         self.course.begin(phases.GATHERING if self.others.names else phases.READYING)
         process = self.node.first_process(self.course.deadline.left)
@@ -214,10 +215,18 @@ class Start:
                 missing = self._without_the_late(api)
             if missing:
                 raise self.course.overdue(missing)
+            self._remove_token(api)
+
+    def _remove_token(self, api: Api) -> None:
+        """As often as it takes: minutes of work are not lost for one answer. Who was late has used up the phase."""
+        left = Deadline(max(self.course.deadline.left, phases.ANSWER * self.plan.patience))
+        while True:
             try:
-                api.remove(BOOTSTRAP.format(self.plan.token.partition(".")[0]))
-            except (OSError, HTTPException) as error:
-                raise MoorageError(f"the bootstrap token cannot be removed: {error}") from error
+                return api.remove(BOOTSTRAP.format(self.plan.token.partition(".")[0]))
+            except (Refused, OSError, HTTPException) as error:
+                if left.passed:
+                    raise MoorageError(f"the bootstrap token cannot be removed: {error}") from error
+            self.others.attend(min(readiness.INTERVAL, left.left))
 
     def _without_the_late(self, api: Api) -> str:
         """What is missing of those who are there, if that will do."""

@@ -5,7 +5,6 @@ The node is what kind (0.33) would make of it if it stood on the same host as th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,9 +22,6 @@ INSIDE: Final = (".svc", ".svc.cluster", ".svc.cluster.local")
 # Which devices these are on kubelet wants to know.
 MAPPED: Final = ("btrfs", "xfs", "zfs")
 MAPPER: Final = "/dev/mapper"
-DOMAIN: Final = "docker.io"
-
-_DIGEST: Final = re.compile(r":[^/:@]+(?=@sha256:)")
 
 
 def container(
@@ -45,17 +41,8 @@ def container(
         *("-e", "container=podman", "--cgroupns=private", "--device", "/dev/fuse", *mapper),
         *(word for name, value in proxies(environ, plan, segment).items() for word in ("-e", f"{name}={value}")),
         *(f"--volume={_volume(mount)}" for mount in kind.mounts(plan)),
-        full_name(plan.image),
+        plan.image,
     ]
-
-
-def full_name(image: str) -> str:
-    """As kind has it: of a tag and a digest the digest, and the domain that goes without saying."""
-    name = _DIGEST.sub("", image)
-    domain, slash, _ = name.partition("/")
-    if not slash:
-        return f"{DOMAIN}/library/{name}"
-    return name if domain == "localhost" or {".", ":"} & set(domain) else f"{DOMAIN}/{name}"
 
 
 def proxies(environ: Mapping[str, str], plan: Plan, segment: Segment) -> dict[str, str]:

@@ -68,6 +68,7 @@ class Plan:
     """All that decides how a node of a cluster is made; `files` is where ours lie on the host."""
 
     job: int
+    # By its full name, once it is known to be there.
     image: str
     version: Version
     token: str

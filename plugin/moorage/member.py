@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +63,7 @@ class Join:
         return container.Container(self.mooring, kind.node(self.plan.job, self.mooring.place))
 
     def run(self) -> None:
-        nodeimage.provide(self.node, self.plan.image, self.course)
+        self.plan = replace(self.plan, image=nodeimage.provide(self.node, self.plan.image, self.course))
         process = self._create()
         invitation = self._await_invitation(process)
         self._join(process, invitation)

@@ -7,23 +7,32 @@ from typing import Final
 from moorage import phases
 from moorage.container import Container
 from moorage.errors import UserError
+from moorage.images import catalog
 from moorage.phases import Course
 
 ADMINISTRATOR: Final = "tell the administrator of this node"
 
 
-def provide(node: Container, image: str, course: Course) -> None:
-    """In the job's own storage or in a store that it sees; else out of an archive, which takes its time."""
-    if _is_there(node, image, course):
-        return
+def provide(node: Container, image: str, course: Course) -> str:
+    """Its full name in the job's own storage or in a store that it sees; else out of an archive, which takes its time.
+
+    kind takes a short name for one of Docker's registry alone, and would fetch what it does not find there.
+    """
+    if name := _name(node, image, course):
+        return name
     archive = node.mooring.kubernetes.archive
     if not archive:
         raise UserError(f"there is no image {image} on this node", f"{ADMINISTRATOR}: `moorage image add`")
     course.begin(phases.LOADING)
     node.podman("load", "--quiet", f"--input={archive}", limit=course.deadline.left)
-    if not _is_there(node, image, course):
-        raise UserError(f"there is no image {image} in {archive}", f"{ADMINISTRATOR}: kubernetes.image")
+    if name := _name(node, image, course):
+        return name
+    raise UserError(f"there is no image {image} in {archive}", f"{ADMINISTRATOR}: kubernetes.image")
 
 
-def _is_there(node: Container, image: str, course: Course) -> bool:
-    return node.podman("image", "exists", image, limit=course.deadline.left, ok=(0, 1)).code == 0
+def _name(node: Container, image: str, course: Course) -> str | None:
+    return next((name for name in catalog.full_names(image) if _is_there(node, name, course)), None)
+
+
+def _is_there(node: Container, name: str, course: Course) -> bool:
+    return node.podman("image", "exists", name, limit=course.deadline.left, ok=(0, 1)).code == 0

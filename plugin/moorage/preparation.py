@@ -115,13 +115,13 @@ def _make_networks(state: State, config: Config) -> None:
 def _show_images(plan: Plan) -> Path | None:
     """The job's view of the node's images, which goes with its run directory; None where there are no images."""
     # Only here: many nodes have none.
-    from moorage.images import probe, view
+    from moorage.images import view
     from moorage.images.store import Store
 
-    store = Store.configured(plan.config.store)
-    if not view.exists(store):
+    way = view.way(plan.config.store)
+    if way is None:
         return None
-    way = view.choose(plan.config.store.view, probe.trouble(store))
+    store = Store.configured(plan.config.store)
     point = view.make(plan.job, store, way, view.owners(plan.job, plan.granted), plan.config.wait.copy)
     journal.log(f"shows the node's images by {way.kind} ({way.reason})", phase=PHASE, job=plan.job)
     return point

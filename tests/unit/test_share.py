@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,8 @@ def test_of_job(tree: Path, environ: dict[str, str], cpus: int) -> None:
 def test_without_limits_it_is_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(share, "ROOT", tmp_path)
     assert share.of_job(tmp_path / "k8s", WHOLE, {}).memory == WHOLE.memory
+    huge = replace(WHOLE, usable=448 * GIB)
+    assert share.of_job(tmp_path / "k8s", huge, {}).usable == huge.usable
 
 
 def test_the_machine_is_this_one() -> None:
@@ -49,11 +52,22 @@ def test_the_machine_is_this_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "usable"), [("Hugetlb:         1048576 kB\n", 7 * GIB), ("Hugetlb: 0 kB\n", 8 * GIB), ("", 8 * GIB)]
+)
+def test_huge_pages_are_nobodys(monkeypatch: pytest.MonkeyPatch, said: str, usable: int) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path: f"MemTotal: 8388608 kB\nHugePages_Total: 2\n{said}")
+    assert (share.machine().memory, share.machine().usable) == (8 * GIB, usable)
+
+
+@pytest.mark.parametrize(
     ("whole", "job", "reserve", "cpus", "memory"),
     [
         (WHOLE, Share(4, 8 * GIB, 8 * GIB - 128 * MIB), 512 * MIB, 3900, 8 * GIB - 640 * MIB),
         (WHOLE, WHOLE, 0, 63900, 512 * GIB),
         (Share(2, 8 * GIB, 8 * GIB), Share(2, 3 * GIB, 3 * GIB), GIB, 1900, 2 * GIB),
+        # With huge pages.
+        (Share(64, 512 * GIB, 448 * GIB), Share(4, 8 * GIB, 8 * GIB), 512 * MIB, 3900, 8 * GIB - 512 * MIB),
+        (Share(2, 8 * GIB, 2 * GIB), Share(2, 4 * GIB, 4 * GIB), 512 * MIB, 1900, 2 * GIB),
     ],
 )
 def test_pods_are_offered_the_share_less_the_reserve(
@@ -63,7 +77,7 @@ def test_pods_are_offered_the_share_less_the_reserve(
     assert kept["cpu"].endswith("m")
     assert kept["memory"].endswith("Ki")
     assert whole.cpus * 1000 - int(kept["cpu"][:-1]) == cpus
-    assert whole.memory - int(kept["memory"][:-2]) * 1024 == memory
+    assert whole.usable - int(kept["memory"][:-2]) * 1024 == memory
 
 
 @pytest.mark.parametrize("job", [Share(2, 3 * GIB, 2 * GIB), WHOLE])

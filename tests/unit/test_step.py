@@ -61,6 +61,12 @@ class TestEnvironment:
     def test_names_the_job(self, name: str) -> None:
         assert step.environment({name: "x"})[name] == "x"
 
+    def test_the_users_proxies_are_those_of_the_clusters_nodes(self) -> None:
+        """kind and whoever makes the other nodes read them from there."""
+        upper = {"HTTP_PROXY": "http://a:1", "HTTPS_PROXY": "http://b:2", "NO_PROXY": "here"}
+        given = upper | {name.lower(): value for name, value in upper.items()}
+        assert step.environment(given | {"ALL_PROXY": "x"}) == {"PATH": command.PATH, **given}
+
     def test_path_is_not_the_users(self) -> None:
         assert step.environment({"PATH": "/home/alice/bin"})["PATH"] == command.PATH
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -18,12 +17,11 @@ from moorage import idmap
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UserError
 from moorage.idmap import Owners
-from moorage.images import opaque
+from moorage.images import locking, opaque
 from moorage.images.layers import Layer, layers
 from moorage.images.store import Store
 
 OVERFLOW: Final = 65534
-ASK_AGAIN: Final = 0.1
 # The rest of what Podman's library keeps is of containers, which the store has none of.
 DESCRIPTIONS: Final = ("overlay-images", "overlay-layers")
 KEPT: Final = (opaque.USERS, "security.capability")
@@ -32,32 +30,44 @@ SET_ID: Final = stat.S_ISUID | stat.S_ISGID
 CHUNK: Final = 1 << 26
 
 
-def ready(store: Store, uid: int, whose: Owners, limit: float) -> Path:
-    """The user's copy, which has by now all that the store has; what is not done in time is the next one's to do."""
-    place = store.copies / f"{uid}-{hashlib.sha256(repr(whose).encode()).hexdigest()[:16]}"
-    place.mkdir(mode=0o700, exist_ok=True)
+@contextmanager
+def ready(store: Store, uid: int, whose: Owners, limit: float) -> Iterator[Path]:
+    """The user's copy, which has by now all that the store has; what is not done in time is the next one's to do.
+
+    Until the block ends no command changes the store, or removes copies of which it sees no view.
+    """
     time_left = TimeLeft(limit)
-    with _locked(place, time_left):
-        copier = Copier(store, whose, time_left)
-        graph = place / "images"
-        for directory in (graph, graph / "overlay", graph / "overlay/l"):
-            copier.directory(directory)
-        for layer in layers(store.graph).values():
-            if not (graph / "overlay" / layer.id).exists():
-                copier.layer(layer, graph)
-        for name in DESCRIPTIONS:
-            _exchange(copier, store.graph / name, graph / name)
+    place = store.copies / f"{uid}-{hashlib.sha256(repr(whose).encode()).hexdigest()[:16]}"
+    with _locked(store.lock, locking.BESIDE_OTHERS, time_left):
+        place.mkdir(mode=0o700, exist_ok=True)
+        with _locked(place / "lock", locking.ALONE, time_left):
+            graph = _copy(Copier(store, whose, time_left), place / "images")
+        yield graph
+
+
+def _copy(copier: Copier, graph: Path) -> Path:
+    source = copier.store.graph
+    for directory in (graph, graph / "overlay", graph / "overlay/l"):
+        copier.directory(directory)
+    for layer in layers(source).values():
+        if not (graph / "overlay" / layer.id).exists():
+            copier.layer(layer, graph)
+    for name in DESCRIPTIONS:
+        _exchange(copier, source / name, graph / name)
     return graph
 
 
 def remove_all(store: Store) -> None:
-    """No job may have a view."""
+    """No job may have a view, or be about to."""
     for place in store.copies.iterdir():
         shutil.rmtree(place)
 
 
 class TimeLeft:
-    """For all of it, and for waiting while another job of the user makes it: slurmd does not wait for ever."""
+    """For all of it, and for waiting while another job of the user makes it, or a command changes the store.
+
+    slurmd does not wait for ever.
+    """
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -176,21 +186,9 @@ def _exchange(copier: Copier, source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _locked(place: Path, time_left: TimeLeft) -> Iterator[None]:
-    descriptor = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        _lock(descriptor, time_left)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, time_left: TimeLeft) -> None:
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+def _locked(path: Path, how: int, time_left: TimeLeft) -> Iterator[None]:
+    with locking.opened(path) as descriptor:
+        while not locking.taken(descriptor, how):
             time_left.insist()
-            time.sleep(ASK_AGAIN)
-        else:
-            return
+            time.sleep(locking.ASK_AGAIN)
+        yield

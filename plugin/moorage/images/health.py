@@ -9,10 +9,9 @@ from typing import Final
 
 from moorage import mounts
 from moorage.config import Store as Settings
-from moorage.config import ViewKind
 from moorage.errors import MoorageError, UserError
 from moorage.finding import Finding
-from moorage.images import catalog, probe, verification, view
+from moorage.images import catalog, verification, view
 from moorage.images.catalog import Image
 from moorage.images.layers import layers
 from moorage.images.store import Store
@@ -48,8 +47,8 @@ def images(store: Store) -> list[Image]:
 
 def called(store: Store, wanted: str) -> Image | None:
     """The image of this name."""
-    spellings = set(catalog.spellings(wanted)) | {f"docker.io/{wanted}"}
-    return next((image for image in images(store) if spellings & set(image.names)), None)
+    there = {name: image for image in images(store) for name in image.names}
+    return next((there[name] for name in catalog.full_names(wanted) if name in there), None)
 
 
 def holds(store: Store, wanted: str) -> bool:
@@ -58,12 +57,6 @@ def holds(store: Store, wanted: str) -> bool:
         return called(store, wanted) is not None
     except MoorageError:
         return True
-
-
-def way(settings: Settings) -> Way | None:
-    """How jobs see it; None where there is nothing to be seen, and a UserError where they cannot as they shall."""
-    store = Store.configured(settings)
-    return view.choose(settings.view, _trouble(settings.view, store)) if view.exists(store) else None
 
 
 def shown(settings: Settings, found: Way | None) -> str:
@@ -101,12 +94,6 @@ def _view(settings: Settings, store: Store, shown_by: Callable[[], Way | None]) 
     if found and found.kind == "copy" and settings.view != "copy":
         cause = f"{found.reason}, so that each user's first job copies {_amount(store)}"
         yield Finding(CHECK, cause, "move store.path to ext4 or XFS, or accept it with store.view: copy", "advice")
-
-
-def _trouble(wanted: ViewKind, store: Store) -> str:
-    if wanted == "copy":
-        return ""
-    return probe.trouble(store) if store.probes.is_dir() else f"there is no {store.probes}"
 
 
 def _images(store: Store, every_byte: bool) -> Iterator[Finding]:

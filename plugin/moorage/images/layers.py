@@ -49,9 +49,9 @@ class Layer:
 
 
 def layers(graph: Path) -> dict[str, Layer]:
-    """All layers by id."""
+    """All that are whole, by id: the library lists a layer before it unpacks it."""
     entries = _read(graph / "overlay-layers" / "layers.json")
-    found = (Layer.parse(entry, graph) for entry in entries)
+    found = (Layer.parse(entry, graph) for entry in entries if not (entry.get("flags") or {}).get("incomplete"))
     return {layer.id: layer for layer in found}
 
 

@@ -183,6 +183,6 @@ def _name(store: Store, before: list[Image], made: Image, names: tuple[str, ...]
     known = {old for image in before if image.id == made.id for old in image.names}
     for name in names:
         store.podman("tag", made.id, name)
-    wanted = {spelling for name in names for spelling in catalog.spellings(name)}
+    wanted = {catalog.full_names(name)[0] for name in names}
     for old in set(made.names) - known - wanted:
         store.podman("untag", made.id, old)

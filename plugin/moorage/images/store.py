@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,14 +16,17 @@ from typing import Final
 from moorage import files, job, mounts
 from moorage.command import run
 from moorage.config import Store as Settings
+from moorage.deadline import Deadline
 from moorage.errors import MoorageError, UserError
-from moorage.images import catalog
+from moorage.images import catalog, locking
 from moorage.images.catalog import Image
 from moorage.settings import shown_size
 
 LIMIT: Final = 60.0
 # Several GB, from afar or under emulation.
 LONG: Final = 2 * 3600.0
+# How long jobs that start one after the other, and copy, are waited for.
+COPYING: Final = 600.0
 VIEW: Final = "images"
 # What an administrator's shell may say of the way to a registry; nothing else of it reaches Podman.
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
@@ -54,6 +57,11 @@ class Store:
         return self.path / "images"
 
     @property
+    def lock(self) -> Path:
+        """Of those who change it, and of jobs that make a copy of it."""
+        return self.path / "lock"
+
+    @property
     def copies(self) -> Path:
         """What users get who cannot be shown that."""
         return self.path / "copies"
@@ -74,17 +82,14 @@ class Store:
     def locked(self) -> Iterator[None]:
         """Alone with the store: it is made if need be, and what an interrupted command has left is removed."""
         self._make()
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            _lock(descriptor, self.path)
+        with locking.opened(self.lock) as descriptor:
+            _take(descriptor, self.path)
             files.replace(self.path / "storage.conf", CONFIGURATION.format(graph=self.graph, run=self.path / "run"))
             self._clear()
             try:
                 yield
             finally:
                 self._clear()
-        finally:
-            os.close(descriptor)
 
     @contextmanager
     def workshop(self) -> Iterator[Path]:
@@ -151,11 +156,16 @@ def _insist_on_ownership(place: Path) -> None:
         raise MoorageError(f"{place} is not a directory of root's alone: chown root {place}; chmod 700 {place}")
 
 
-def _lock(descriptor: int, path: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"another command is at work on {path}", "wait until it has ended") from None
+def _take(descriptor: int, path: Path) -> None:
+    """Jobs that copy images are waited for; another command may be at work for hours."""
+    deadline = Deadline(COPYING)
+    while not locking.taken(descriptor, locking.ALONE):
+        if not locking.taken(descriptor, locking.BESIDE_OTHERS):
+            raise UserError(f"another command is at work on {path}", "wait until it has ended")
+        locking.give_back(descriptor)
+        if deadline.passed:
+            raise UserError(f"jobs are copying images from {path}", "wait until they have started")
+        time.sleep(locking.ASK_AGAIN)
 
 
 def _of_a_job(view: Path) -> bool:

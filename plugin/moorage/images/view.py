@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from moorage import idmap, mounts, subids
+from moorage.config import Store as Settings
 from moorage.config import ViewKind
 from moorage.errors import UserError
 from moorage.idmap import Owners
-from moorage.images import copies
+from moorage.images import copies, probe
 from moorage.images.store import VIEW, Store
 from moorage.job import Job
 from moorage.subids import Range
@@ -40,7 +41,7 @@ def owners(job: Job, given: Mapping[str, Sequence[Range]]) -> Owners:
 
 
 def choose(wanted: ViewKind, trouble: str) -> Way:
-    """`trouble` is what probe.trouble says."""
+    """`trouble` is what keeps mapped mounts from working."""
     if wanted == "copy":
         return Way("copy", "store.view says so")
     if not trouble:
@@ -48,6 +49,18 @@ def choose(wanted: ViewKind, trouble: str) -> Way:
     if wanted == "idmap":
         raise UserError(f"store.view is idmap, and {trouble}", "set it to auto or copy")
     return Way("copy", trouble)
+
+
+def way(settings: Settings) -> Way | None:
+    """How jobs see images; None where there is nothing to be seen, and a UserError where they cannot as they shall."""
+    store = Store.configured(settings)
+    return choose(settings.view, _trouble(settings.view, store)) if exists(store) else None
+
+
+def _trouble(wanted: ViewKind, store: Store) -> str:
+    if wanted == "copy":
+        return ""
+    return probe.trouble(store) if store.probes.is_dir() else f"there is no {store.probes}"
 
 
 def place(job: Job) -> Path:
@@ -75,7 +88,8 @@ def make(job: Job, store: Store, way: Way, whose: Owners, limit: float) -> Path:
             with idmap.user_namespace(whose) as namespace:
                 _mount(store.graph, point, namespace)
         else:
-            _mount(copies.ready(store, job.uid, whose, limit), point)
+            with copies.ready(store, job.uid, whose, limit) as graph:
+                _mount(graph, point)
         _own_locks(job, point)
         undo.pop_all()
     return point

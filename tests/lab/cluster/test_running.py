@@ -74,6 +74,12 @@ def test_the_script_is_told_where_its_cluster_is(cluster: Running) -> None:
     assert cluster["shown"] == ""
 
 
+def test_until_the_script_begins_nobody_asks_for_a_name_outside(cluster: Running) -> None:
+    """Nor does anybody pull, which begins with a name; but CoreDNS looks once whether it would ask itself."""
+    found = {one for one in cluster.asked if one.outside}
+    assert [one.kind for one in found] in ([], ["HINFO"]), found
+
+
 def test_kubectl_is_the_clusters_own(cluster: Running) -> None:
     assert cluster["kubectl"].startswith(f"{cluster.run}/")
     versions = json.loads(cluster["versions"])
@@ -106,6 +112,15 @@ def test_an_object_of_a_kind_of_ones_own_and_a_network_policy_are_kept(cluster: 
 def test_an_image_that_was_loaded_can_be_started(cluster: Running) -> None:
     assert cluster["load"]
     assert "deployment.apps/loaded condition met" in cluster["available"]
+
+
+def test_keys_are_elliptic_and_etcd_is_in_memory(cluster: Running) -> None:
+    """Both make the start shorter."""
+    keys = dict(line.rsplit(":", 1) for line in cluster["keys"].splitlines())
+    names = {place.removeprefix("/etc/kubernetes/pki/") for place in keys}
+    assert {"ca.key", "sa.key", "apiserver.key", "etcd/ca.key", "etcd/server.key"} <= names
+    assert {*keys.values()} == {"-----BEGIN EC PRIVATE KEY-----"}, keys
+    assert cluster["etcd"] == "tmpfs"
 
 
 def test_pods_are_offered_the_share_of_the_job(cluster: Running) -> None:

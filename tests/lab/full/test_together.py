@@ -14,6 +14,7 @@ from virtual.jobs import Job
 from virtual.moored import START_LIMIT, moored
 from virtual.record import Request
 from virtual.shell import Shell
+from virtual.strangers import places, successes
 
 DIRECTORY = CACHE / "test-together"
 PORT = 22700
@@ -28,6 +29,7 @@ fact kubeconfig echo "$KUBECONFIG"
 fact note kubectl create configmap mine --from-literal="job=$SLURM_JOB_ID"
 {GATE}
 fact nodes kubectl get nodes --output name
+fact containers podman ps --all --format '{{{{.Names}}}}'
 fact notes kubectl get configmap mine --output 'jsonpath={{.data.job}}'
 """
 
@@ -41,6 +43,8 @@ def test_two_users_and_one_with_two() -> None:
         with there(shell, "alice") as first, there(shell, "bob") as bobs:
             wait(first, bobs)
             apart(first, bobs)
+            closed(first, bobs)
+            closed(bobs, first)
             finish(bobs)
             with there(shell, "alice") as second:
                 wait(second)
@@ -76,6 +80,14 @@ def apart(*pair: Job) -> None:
         assert answers(job.shell, calls, job.user) == [200, 401]
 
 
+def closed(job: Job, other: Job) -> None:
+    """Whose job this is gets at nothing of the other's."""
+    run = f"/run/moorage/{other.id}"
+    found = [run, *places(job.shell, f"{run}/user", f"{run}/scratch", deepest=2)]
+    assert facts(other.output)["kubeconfig"].text in found
+    assert successes(job.shell, job.user, found) == {}
+
+
 def finish(job: Job) -> None:
     """Only now does it look for what it has: the other one was there all the time."""
     let_through(job)
@@ -83,4 +95,5 @@ def finish(job: Job) -> None:
     found = facts(job.output)
     assert found["nodes"].text == "node/berth1", job.output
     assert found["notes"].text == job.id
+    assert found["containers"].lines == [f"moorage-{job.id}-control-plane"]
     assert job.accounted("ExitCode") == ["0:0"]

@@ -16,6 +16,7 @@ from .progress import phase
 from .share import job_of
 
 USER = "alice"
+CLUSTER = {"kubelet", "etcd"}
 SCRIPT = f"""
 kubectl get nodes
 kubectl apply --filename {CARRIED}/checks.yaml
@@ -54,8 +55,16 @@ def show(machine: Machine) -> None:
     if left:
         print(f"left on the node: {report(left)}")
     print(f"demo: ready={moored.ready(told):.0f} in_job={inside}/{len(processes)} leftovers={len(left)}")
-    if inside != len(processes) or left:
-        raise MoorageError("the job has not shown what it should")
+    if faults := amiss(processes, cgroup, left):
+        raise MoorageError(f"the job has not shown what it should: {', '.join(faults)}")
+
+
+def amiss(processes: set[Seen], cgroup: str, left: list[Thing]) -> list[str]:
+    """Who has seen no cluster has seen nothing outside of its job either."""
+    absent = CLUSTER - {seen.name for seen in processes}
+    faults = [f"no {name} was seen" for name in sorted(absent)]
+    faults += [f"{seen.name} ran in {seen.cgroup}" for seen in outside(processes, cgroup)]
+    return faults + ["something is left on the node"] * bool(left)
 
 
 def watched(machine: Machine) -> tuple[str, str, set[Seen], list[Thing]]:

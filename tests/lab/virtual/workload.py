@@ -20,6 +20,7 @@ from .lingering import lingering
 from .machine import Machine
 from .moored import START_LIMIT, moored
 from .payload import CARRIED
+from .questions import Question, asked, audible, mark
 from .rest import LOOK
 from .share import job_of
 from .shell import Shell
@@ -28,12 +29,17 @@ USER = "alice"
 STRANGER = "bob"
 PORT = 18080
 FORWARDED = f"curl --silent --retry 300 --retry-connrefused --retry-delay 1 http://127.0.0.1:{PORT}/"
-# The first line is a look at the cluster. Under emulation each kubectl takes seconds: they are few.
+# Names that nobody has, by which is found what was asked for in between.
+SUBMITTED, BEGUN = "submitted.lab", "begun.lab"
+# The first fact is a look at the cluster. Under emulation each kubectl takes seconds: they are few.
 SCRIPT = rf"""
+getent hosts {BEGUN}
 {SHELL}
 fact first kubectl get nodes --no-headers
 node=$K8S_CLUSTER_NAME-control-plane
 fact rest podman exec "$node" sh -euc {shlex.quote(LOOK)}
+fact keys podman exec "$node" grep -r --include='*.key' -e '^-----BEGIN' /etc/kubernetes/pki
+fact etcd podman exec "$node" stat --file-system --format=%T /run/etcd/member
 fact own kubectl get --namespace kube-system --output json pods
 fact task cat /proc/self/cgroup
 fact environment sh -c 'env | grep -E "^(K8S_|KUBECONFIG=)"'
@@ -116,6 +122,11 @@ class Running:
     def environment(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in self["environment"].splitlines())
 
+    @property
+    def asked(self) -> list[Question]:
+        """For which names, from its submission until its script began."""
+        return asked(self.shell, SUBMITTED, BEGUN)
+
     def objects(self, kind: str, fact: str = "objects") -> dict[str, dict[str, Any]]:
         """By their names."""
         items = json.loads(self[fact])["items"]
@@ -130,8 +141,9 @@ def running(machine: Machine) -> Iterator[Running]:
     make_ready(machine)
     # Who has been here once has keyrings, which stay.
     shell.run(["true"], user=STRANGER)
-    with lingering(shell, USER), described(shell):
+    with lingering(shell, USER), described(shell), audible(shell):
         before, processes = record(machine), census(shell, who)
+        mark(shell, SUBMITTED)
         job = moored(shell, SCRIPT, GRES)
         try:
             job.wait_said(SAYS, START_LIMIT)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import stat
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,8 @@ from moorage import mounts
 from moorage.command import Completed, run
 from moorage.deadline import Deadline
 from moorage.errors import UserError
-from moorage.images import copies, probe, view
+from moorage.images import copies, locking, probe, view
+from moorage.images import store as stores
 from moorage.images.copies import Copier
 from moorage.images.layers import Layer
 from moorage.images.store import Store
@@ -245,8 +248,13 @@ def test_a_file_system_that_maps_no_owners_is_found_out(filled: Store) -> None:
     assert "mapped mounts do not work here" in probe.trouble(filled)
 
 
+def copied(store: Store, limit: float = LIMIT) -> Path:
+    with copies.ready(store, UID, OWNERS, limit) as graph:
+        return graph
+
+
 def test_copies_have_what_the_store_has(filled: Store) -> None:
-    graph = copies.ready(filled, UID, OWNERS, LIMIT)
+    graph = copied(filled)
     theirs = {path.relative_to(graph) for path in graph.rglob("*")}
     ours = {
         path.relative_to(filled.graph)
@@ -254,7 +262,7 @@ def test_copies_have_what_the_store_has(filled: Store) -> None:
         for path in (filled.graph / name).rglob("*")
     }
     assert {path for path in ours - theirs if path.parts[0] != "overlay" or len(path.parts) > 2} == set()
-    assert copies.ready(filled, UID, OWNERS, LIMIT) == graph
+    assert copied(filled) == graph
 
 
 def test_a_copy_ends_in_time_and_the_next_one_goes_on(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,16 +275,63 @@ def test_a_copy_ends_in_time_and_the_next_one_goes_on(filled: Store, monkeypatch
     with monkeypatch.context() as slow:
         slow.setattr(Copier, "layer", once)
         with pytest.raises(UserError, match="not copied for this user within 60 s"):
-            copies.ready(filled, UID, OWNERS, LIMIT)
+            copied(filled)
     (first,) = filled.copies.glob("*/images/overlay/[0-9a-f]*")
-    copies.ready(filled, UID, OWNERS, LIMIT)
+    copied(filled)
     assert len(list(filled.copies.glob("*/images/overlay/[0-9a-f]*"))) == 2
     assert first.is_dir()
 
 
-def test_another_copier_is_waited_for_no_longer(filled: Store) -> None:
-    graph = copies.ready(filled, UID, OWNERS, LIMIT)
-    with (graph.parent / "lock").open() as theirs:
+def test_no_command_comes_between_a_copy_and_its_mount(
+    engine: Engine, filled: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "RUN", engine.place / "run")
+    jobs.RUN.mkdir(mode=0o755)
+
+    def mount(tree: Path, point: Path) -> None:
+        with locking.opened(filled.lock) as command:
+            assert not locking.taken(command, locking.ALONE)
+        raise OSError(f"{tree} was to be mounted")
+
+    monkeypatch.setattr(view, "_mount", mount)
+    with pytest.raises(OSError, match="was to be mounted"):
+        boarded(engine, filled, Way("copy", ""), 9)
+
+
+@pytest.mark.parametrize("whose", ["another job's", "a command's"])
+def test_who_is_at_work_is_waited_for_no_longer(filled: Store, whose: str) -> None:
+    graph = copied(filled)
+    place = graph.parent / "lock" if whose == "another job's" else filled.lock
+    with place.open() as theirs:
         fcntl.flock(theirs, fcntl.LOCK_EX)
         with pytest.raises(UserError, match=r"within 0\.2 s"):
-            copies.ready(filled, UID, OWNERS, 0.2)
+            copied(filled, limit=0.2)
+
+
+def test_a_layer_that_is_being_unpacked_is_not_copied(filled: Store) -> None:
+    place = filled.graph / "overlay-layers/layers.json"
+    known = json.loads(place.read_text())
+    known[-1]["flags"] = {"incomplete": True}
+    place.write_text(json.dumps(known))
+    copied(filled)
+    assert len(list(filled.copies.glob("*/images/overlay/[0-9a-f]*"))) == len(known) - 1
+
+
+def test_commands_wait_until_jobs_have_mounted_their_copies(filled: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    with ExitStack() as mounting:
+
+        def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            mounting.close()
+
+        for uid in (UID, ELSE):
+            mounting.enter_context(copies.ready(filled, uid, OWNERS, LIMIT))
+        with monkeypatch.context() as hurried:
+            hurried.setattr(stores, "COPYING", 0)
+            with pytest.raises(UserError, match="jobs are copying images"), filled.locked():
+                pass
+        monkeypatch.setattr(time, "sleep", sleep)
+        with filled.locked():
+            copies.remove_all(filled)
+    assert len(waits) == 1

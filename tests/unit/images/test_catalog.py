@@ -7,12 +7,13 @@ import json
 import pytest
 
 from moorage.errors import UserError
-from moorage.images.catalog import Image, find, moved, new, parse, spellings, unnamed
+from moorage.images.catalog import Image, find, full_names, moved, new, parse, unnamed
 
 NODE = Image("a" * 64, ("registry.example/kindest/node:v1.35.0",), "sha256:1", 400, 5)
 OWN = Image("ab" + "c" * 62, ("localhost/own:latest", "localhost/alias:2"), "", 1, 1)
 NAMELESS = Image("d" * 64, (), "", 1, 1)
-ALL = [NODE, OWN, NAMELESS]
+PUBLISHED = Image("0" * 64, ("docker.io/library/published:1",), "", 1, 1)
+ALL = [NODE, OWN, NAMELESS, PUBLISHED]
 
 
 def test_what_podman_says() -> None:
@@ -36,6 +37,7 @@ def test_what_podman_says() -> None:
         ("localhost/alias:2", OWN),
         ("aaaaaa", NODE),
         ("d" * 64, NAMELESS),
+        ("published:1", PUBLISHED),
     ],
 )
 def test_an_image_is_found_by_name_or_id(wanted: str, found: Image) -> None:
@@ -60,20 +62,25 @@ def test_an_id_of_two_is_no_id() -> None:
 @pytest.mark.parametrize(
     ("name", "full"),
     [
-        ("a", "a:latest"),
-        ("a:1", "a:1"),
-        ("host:5000/a", "host:5000/a:latest"),
-        ("host/a@sha256:00", "host/a@sha256:00"),
+        ("a", ("localhost/a:latest", "docker.io/library/a:latest")),
+        ("a:1", ("localhost/a:1", "docker.io/library/a:1")),
+        ("docker.io/a:1", ("docker.io/library/a:1",)),
+        ("kindest/node:v1.36.3", ("localhost/kindest/node:v1.36.3", "docker.io/kindest/node:v1.36.3")),
+        ("localhost/node:v1", ("localhost/node:v1",)),
+        ("host:5000/a", ("host:5000/a:latest",)),
+        ("host.example/a/node:v1", ("host.example/a/node:v1",)),
+        ("host/a@sha256:00", ("localhost/host/a@sha256:00", "docker.io/host/a@sha256:00")),
+        ("localhost:5000/node:v1.36.3@sha256:00", ("localhost:5000/node@sha256:00",)),
     ],
 )
-def test_short_names_stand_for_full_ones(name: str, full: str) -> None:
-    assert spellings(name) == (full, f"localhost/{full}")
+def test_short_names_stand_for_full_ones(name: str, full: tuple[str, ...]) -> None:
+    assert full_names(name) == full
 
 
 def test_a_name_that_moves_is_seen() -> None:
     taken = Image("f" * 64, ("localhost/alias:2", "localhost/new:1"), "", 1, 1)
     left = Image(OWN.id, ("localhost/own:latest",), "", 1, 1)
-    after = [NODE, left, taken, NAMELESS]
+    after = [NODE, left, taken, NAMELESS, PUBLISHED]
     assert moved(ALL, after) == {"localhost/alias:2": OWN.id}
     assert moved(ALL, ALL) == {}
     assert moved(ALL, [NODE]) == {}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from moorage.config import ViewKind
+from moorage import journal, preparation
+from moorage.config import Config, ViewKind
+from moorage.config import Store as Settings
 from moorage.errors import UserError
 from moorage.idmap import MOST_LINES, Line, lines, shown
-from moorage.images import view
+from moorage.images import probe, view
 from moorage.images.store import Store
 from moorage.images.view import Way, choose
 from moorage.job import Job
@@ -32,6 +36,39 @@ def test_a_way_that_is_named_is_taken_or_refused() -> None:
     assert choose("auto", "mapped mounts do not work here").reason == "mapped mounts do not work here"
     with pytest.raises(UserError, match=r"store\.view is idmap, and it does not work: set it to auto or copy"):
         choose("idmap", "it does not work")
+
+
+class TestWhatIsTried:
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        store = Store(tmp_path)
+        (store.graph / "overlay-images").mkdir(parents=True)
+        (store.graph / "overlay-images/images.json").touch()
+        return store
+
+    def test_nothing_is_where_nothing_can_be_seen(self, tmp_path: Path) -> None:
+        assert view.way(Settings(path=tmp_path)) is None
+
+    def test_nothing_is_where_copies_are_wanted(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        store.probes.mkdir()
+        monkeypatch.setattr(probe, "trouble", None)
+        assert view.way(Settings(path=store.path, view="copy")) == Way("copy", "store.view says so")
+
+    def test_without_a_place_for_it_there_are_copies(self, store: Store) -> None:
+        assert view.way(Settings(path=store.path)) == Way("copy", f"there is no {store.probes}")
+
+    def test_who_wants_it_is_told(self, store: Store) -> None:
+        with pytest.raises(UserError, match=rf"idmap, and there is no {store.probes}:"):
+            view.way(Settings(path=store.path, view="idmap"))
+
+    def test_the_prolog_does_as_the_doctor_says(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        made: list[str] = []
+        monkeypatch.setattr(view, "make", lambda job, store, way, *_: made.append(way.kind))
+        monkeypatch.setattr(journal, "log", lambda *_, **__: None)
+        config = Config(store=Settings(path=store.path, view="copy"))
+        plan: Any = SimpleNamespace(config=config, job=JOB, granted={"uid": [], "gid": []})
+        preparation._show_images(plan)
+        assert made == ["copy"]
 
 
 def test_owners_are_in_podmans_order() -> None:
