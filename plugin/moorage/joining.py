@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from moorage import bridge, kind
-from moorage.kind import FILES, PATCHES, Plan
+from moorage import bridge, controlplane, kind
+from moorage.controlplane import FILES
+from moorage.kind import PATCHES, Plan
 from moorage.mooring import Segment
 
 # In the node's memory, where the token may lie for a moment.
@@ -72,13 +73,13 @@ def configuration(plan: Plan, segment: Segment, place: int) -> dict[str, Any]:
         "nodeRegistration": {
             "name": plan.name,
             "criSocket": "unix:///run/containerd/containerd.sock",
-            "kubeletExtraArgs": kind.arguments(arguments),
+            "kubeletExtraArgs": controlplane.arguments(arguments),
         },
         # Strangers are told nothing of the cluster, so kubeadm cannot look for it by the token alone: it is told whom
         # to believe, and finds the token beside that.
         "discovery": {"file": {"kubeConfigPath": f"/{DISCOVERY}"}},
         "patches": {"directory": f"{FILES}/{PATCHES}"},
-        "timeouts": kind.timeouts(plan.patience),
+        "timeouts": controlplane.timeouts(plan.patience),
         "skipPhases": ["preflight"],
     }
 

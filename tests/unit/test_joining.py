@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import joining, kind
+from moorage import controlplane, joining, kind
 from moorage.hardware import Hardware
 from moorage.kind import Plan
 from moorage.mooring import Segment
@@ -113,7 +113,7 @@ class TestKubeadm:
         assert patch == {"systemReserved": {"cpu": "6100m", "memory": "1024Ki"}}
 
     def test_it_is_as_patient_as_the_first(self) -> None:
-        assert joining.configuration(PLAN, SEGMENT, 1)["timeouts"] == kind.timeouts(2.0)
+        assert joining.configuration(PLAN, SEGMENT, 1)["timeouts"] == controlplane.timeouts(2.0)
 
 
 @pytest.mark.parametrize(

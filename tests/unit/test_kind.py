@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moorage import bundle, kind
+from moorage import bundle, controlplane, kind
 from moorage.errors import UserError
 from moorage.hardware import Bind, Hardware
 from moorage.kind import Plan
@@ -134,7 +134,7 @@ class TestStrangers:
         ("version", "format"), [((1, 32, 0), "v1beta1"), ((1, 33, 9), "v1beta1"), ((1, 34, 0), "v1"), ((1, 36), "v1")]
     )
     def test_in_a_format_that_the_api_server_knows(self, version: kind.Version, format: str) -> None:
-        assert kind.authentication(version)["apiVersion"] == f"apiserver.config.k8s.io/{format}"
+        assert controlplane.authentication(version)["apiVersion"] == f"apiserver.config.k8s.io/{format}"
 
     def test_the_api_server_is_told_of_the_file_that_the_node_sees(self) -> None:
         server = patch("ClusterConfiguration")["apiServer"]
