@@ -76,7 +76,8 @@ def _etcd(plan: Plan) -> dict[str, Any]:
     if plan.etcd == "disk":
         arguments["unsafe-no-fsync"] = "true"
     if door := _door(plan):
-        arguments |= dict.fromkeys(("listen-client-urls", "advertise-client-urls"), door)
+        # What it says of itself to others must be a port, which nobody asks for.
+        arguments["listen-client-urls"] = door
     place = {"dataDir": ETCD_IN_MEMORY} if plan.etcd == "memory" else {}
     return {**place, "extraArgs": _arguments(arguments, plan), **_garbage(plan)}
 
