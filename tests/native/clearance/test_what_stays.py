@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from moorage.process import Process
 from moorage.state import State
 from support.cgroups import leaf
 from support.fakes import FakeCommand
+from support.hung import await_left_behind, hung_mount, leave_behind
 from support.node import JOB, USER
 from support.peers import Peer
 from support.traces import PLACE, cleared, traces
@@ -38,6 +40,7 @@ class TestWhatStays:
         monkeypatch.setenv("SLURM_JOB_ID", "17")
         with monkeypatch.context() as patch, Peer(USER, tree / "init") as contained:
             patch.setattr(cgroup, "put", lambda *_: None)
+            patch.setattr(cgroup, "_kill_each", lambda _: None)
             started = time.monotonic()
             with pytest.raises(SystemExit) as exit_:
                 epilog.main()
@@ -60,7 +63,28 @@ class TestWhatStays:
 
             monkeypatch.setattr(clearance, "remove", remove)
             monkeypatch.setattr(cgroup, "put", lambda *_: None)
+            monkeypatch.setattr(cgroup, "_kill_each", lambda _: None)
             assert cleared(2) == []
+        assert traces() == []
+
+    @pytest.mark.parametrize("seen", [True, False])
+    def test_a_thread_that_no_list_of_processes_has(
+        self, moor: Callable[..., State], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
+    ) -> None:
+        """Its first thread has ended, and it hangs in its own end: its cgroup looks empty, and cannot be removed."""
+        moor()
+        file = tmp_path / "hung"
+        file.touch()
+        with monkeypatch.context() as patch, Peer(0, tree / "init") as hidden, hung_mount(file):
+            hidden.do(os.open, file, os.O_RDONLY)
+            hidden.begin(leave_behind, signal.pause)
+            await_left_behind(hidden.pid)
+            if not seen:
+                patch.setattr(cgroup, "threads", lambda _: [])
+            left = self.left("process" if seen else "cgroup")
+            assert not left.ours
+            assert cgroup.processes(tree) == []
+        assert cleared() == []
         assert traces() == []
 
     @pytest.mark.parametrize(("error", "ours"), [(errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EIO, True)])
