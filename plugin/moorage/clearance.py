@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from moorage import cgroup, course, delegation, journal, lock, mounts, record, scratch, state, systemd, trash
+from moorage import cgroup, course, delegation, fuse, journal, lock, mounts, record, scratch, state, systemd, trash
 from moorage.beneath import opened
 from moorage.command import run
 from moorage.course import Course
@@ -22,7 +21,7 @@ from moorage.errors import MoorageError, no_room
 from moorage.job import run_directory, state_file
 from moorage.lock import Lock
 from moorage.net import names
-from moorage.process import Process, name, read, running
+from moorage.process import name, read
 from moorage.record import Ending
 from moorage.removal import remove
 from moorage.state import State
@@ -33,6 +32,8 @@ LOCKING: Final = 20.0
 UNMOUNTING: Final = 20.0
 REMOVING: Final = 5.0
 TIDYING: Final = 2.0
+# Who is killed and has not ended by then may be waiting for something.
+DYING: Final = 1.0
 
 PHASE: Final = "epilog"
 # What is said of the job's networks is said of this.
@@ -134,7 +135,7 @@ class _Clearance:
 
     def _wake_mounts(self) -> None:
         """End the connections of FUSE mounts, so that whoever waits for one of their servers can die."""
-        _abort({mount.device for mount in _fuse(mounts.table()) if mount.point.is_relative_to(self.run)})
+        fuse.abort_below(self.run)
 
     def _end_cgroups(self) -> None:
         """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
@@ -146,7 +147,7 @@ class _Clearance:
         self.cgroups = top = leaf.step if cgroup.holds(leaf.job, os.getpid()) else leaf.job
         # The rest of the time is for the rest.
         patience = self.deadline.within(min(known.limits.kill_wait, self.deadline.left / 2))
-        self._attempt(top, lambda: _wake(leaf.path / delegation.TREE))
+        self._attempt(top, lambda: _wake(leaf.path / delegation.TREE, patience.within(patience.left / 2)))
         self._attempt(top, lambda: self._end_tree(known, patience))
         # Slurm removes each of its directories only once, and by then ours was still in there.
         self._attempt(top, lambda: cgroup.remove(top))
@@ -231,54 +232,23 @@ class _Clearance:
             yield Leftover("state", str(state_file(self.job)), cause)
 
     def _cgroups_still_there(self, top: Path) -> Iterator[Leftover]:
-        pids = cgroup.processes(top)
+        pids = cgroup.tasks(top)
         for pid in pids:
             yield Leftover("process", f"{pid} ({name(pid)})", f"it is in {top} and does not end", ours=False)
         if not pids:
             # The last of them may have died since.
             self._attempt(top, lambda: cgroup.remove(top))
             if top.exists():
-                yield self._left("cgroup", top)
+                yield replace(self._left("cgroup", top), ours=not cgroup.populated(top))
 
     def _left(self, what: str, place: Path) -> Leftover:
         return Leftover(what, str(place), self.causes.get(place, "it came back"))
 
 
-def _wake(tree: Path) -> None:
-    """The same for mounts in namespaces of the user's: those that processes of his tree see, and the node does not.
-
-    Who waits for a server and holds its end as well would keep it alive for good.
-    """
-    with suppress(FileNotFoundError):
-        # From here on they can mount no more.
-        cgroup.put(tree / "cgroup.kill", 1)
-    seen = {mount.device for pid in cgroup.processes(tree) for mount in _fuse(_mounts_of(pid, tree))}
-    _abort(seen - {mount.device for mount in _fuse(mounts.table())})
-
-
-def _mounts_of(pid: int, tree: Path) -> list[mounts.Mount]:
-    """None of a process outside of the tree that has the number by now."""
-    # One that has nearly ended has no mounts any more: EINVAL.
-    with suppress(OSError), Process.of(pid).held() as descriptor:
-        found = mounts.table(read(pid, "mountinfo"))
-        if cgroup.holds(tree, pid) and running(descriptor):
-            return found
-    return []
-
-
-def _fuse(table: list[mounts.Mount]) -> Iterator[mounts.Mount]:
-    return (mount for mount in table if mount.kind.startswith("fuse"))
-
-
-def _abort(devices: set[str]) -> None:
-    if not devices:
-        return
-    # Its usual place may be empty: systemd mounts it there at boot, if the module is loaded by then (seen with 257).
-    connections = mounts.detached("fusectl")
+def _wake(tree: Path, deadline: Deadline) -> None:
+    """The same for mounts in namespaces of the user's, where some of his processes do not die at once."""
     try:
-        for device in devices:
-            major, minor = map(int, device.split(":"))
-            with suppress(FileNotFoundError):
-                cgroup.put(Path(f"/proc/self/fd/{connections}/{major << 20 | minor}/abort"), 1)
-    finally:
-        os.close(connections)
+        # From here on they can mount no more.
+        cgroup.kill(tree, deadline.within(DYING))
+    except cgroup.Stuck:
+        fuse.abort_within(tree, deadline)
