@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from moorage import cgroup, course, delegation, fuse, journal, lock, mounts, record, scratch, state, systemd, trash
 from moorage.beneath import opened
+from moorage.cgroup import Leaf
 from moorage.command import run
 from moorage.course import Course
 from moorage.deadline import Deadline
@@ -60,10 +62,12 @@ def clear(job: int, deadline: Deadline, ending: Ending | None = None) -> list[Le
     try:
         systemd.stop(unit, deadline.within(STOPPING).left)
     except MoorageError as error:
+        _kill(job)
         return [Leftover("unit", unit, str(error))]
     try:
         held = lock.take(job, deadline.within(LOCKING).left)
     except (lock.Busy, OSError) as error:
+        _kill(job)
         return [Leftover("lock", str(lock.lock_file(job)), str(error), ours=not no_room(error))]
     try:
         return clear_held(job, held, deadline, ending)
@@ -86,6 +90,21 @@ def clear_held(job: int, held: Lock, deadline: Deadline, ending: Ending | None =
         state.forget(job)
         held.remove()
     return left
+
+
+def _kill(job: int) -> None:
+    """Nothing else is done while the warden may live, or another one is at it; but nothing of the user's lives on."""
+    with suppress(OSError, MoorageError):
+        known = state.load(job)
+        if known and (leaf := _leaf(known)):
+            cgroup.kill(leaf.path / delegation.TREE, Deadline(DYING))
+
+
+def _leaf(known: State) -> Leaf | None:
+    """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
+    if known.tree is None or not known.this_boot:
+        return None
+    return cgroup.leaf(f"/{known.tree.parent.relative_to(cgroup.ROOT)}", known.job.names)
 
 
 def _put_on_record(known: State, way: Course, left: Sequence[Leftover], ending: Ending) -> None:
@@ -138,11 +157,10 @@ class _Clearance:
         fuse.abort_below(self.run)
 
     def _end_cgroups(self) -> None:
-        """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
         known = self.known
-        if known is None or known.tree is None or not known.this_boot:
+        leaf = _leaf(known) if known else None
+        if known is None or leaf is None:
             return
-        leaf = cgroup.leaf(f"/{known.tree.parent.relative_to(cgroup.ROOT)}", known.job.names)
         # An Epilog can run as a part of the job (PrologFlags=RunInJob): Slurm is not done then with the other steps.
         self.cgroups = top = leaf.step if cgroup.holds(leaf.job, os.getpid()) else leaf.job
         # The rest of the time is for the rest.

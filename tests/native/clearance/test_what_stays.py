@@ -21,6 +21,7 @@ from support.fakes import FakeCommand
 from support.hung import await_left_behind, hung_mount, leave_behind
 from support.node import JOB, USER
 from support.peers import Peer
+from support.processes import ended
 from support.traces import PLACE, cleared, traces
 
 
@@ -98,19 +99,22 @@ class TestWhatStays:
         monkeypatch.setattr(lock, "take", take)
         assert self.left("lock").ours is ours
 
-    def test_a_unit_that_does_not_stop(self, moor: Callable[..., State], systemctl: FakeCommand) -> None:
+    def test_a_unit_that_does_not_stop(self, moor: Callable[..., State], tree: Path, systemctl: FakeCommand) -> None:
         moor()
         FakeCommand(systemctl.path.parent, "systemctl", stderr="Failed to connect to bus", code=1)
-        left = self.left("unit")
+        with Peer(USER, tree / "init") as contained:
+            left = self.left("unit")
+            assert ended(contained.pid, 0)
         assert left.ours
         assert "Failed to connect to bus" in left.cause
-        assert JOB.run.is_mount(), "nothing is done while the warden may live"
+        assert JOB.run.is_mount(), "nothing else is done while the warden may live"
 
-    def test_a_lock_that_is_held(self, moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_lock_that_is_held(self, moor: Callable[..., State], tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clearance, "LOCKING", 0.1)
         moor()
-        with lock.locked(JOB.id):
+        with lock.locked(JOB.id), Peer(USER, tree / "init") as contained:
             assert self.left("lock").ours
+            assert ended(contained.pid, 0)
         assert JOB.run.is_mount()
 
     def test_a_mount(self, moor: Callable[..., State], systemctl: FakeCommand, monkeypatch: pytest.MonkeyPatch) -> None:
