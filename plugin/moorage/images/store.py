@@ -108,7 +108,7 @@ class Store:
 
     def viewers(self) -> list[int]:
         """The jobs that have a view of the store itself now."""
-        views = (mount.point for mount in mounts.table() if mount.point.name == VIEW)
+        views = (mount.point.parent for mount in mounts.table() if mount.point.parent.name == VIEW)
         return sorted({int(view.parent.name) for view in views if _of_a_job(view)})
 
     def insist_on_room(self) -> None:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,12 +145,16 @@ def test_it_can_be_read_by_its_user_alone(aboard: Aboard) -> None:
 
 def test_nothing_can_be_changed_through_it(aboard: Aboard) -> None:
     (secret,) = aboard.point.glob("overlay/*/diff/secret")
-    for words in (["touch", aboard.point / "new"], ["sh", "-c", f"echo evil >{secret}"], ["rm", secret]):
+    graph = aboard.point / "overlay"
+    for words in (["touch", graph / "new"], ["sh", "-c", f"echo evil >{secret}"], ["rm", secret]):
         assert "Read-only file system" in aboard.run(*words, ok=(1, 2)).stderr
-    remounted = aboard.run("unshare", "-rm", "mount", "-o", "remount,bind,rw", aboard.point, ok=(1, 32))
+    for words in (["touch", aboard.point / "new"], ["rm", "-rf", graph]):
+        assert aboard.run(*words, ok=(1,)).stderr
+    remounted = aboard.run("unshare", "-rm", "mount", "-o", "remount,bind,rw", graph, ok=(1, 32))
     assert "denied" in remounted.stderr or "not permitted" in remounted.stderr
-    options = mounts.holding(aboard.point, mounts.table()).options
-    assert options >= {"ro", "nosuid", "nodev"}
+    for name in view.SHOWN:
+        options = mounts.holding(aboard.point / name, mounts.table()).options
+        assert options >= {"ro", "nosuid", "nodev"}
 
 
 def test_set_uid_programs_give_nothing(aboard: Aboard) -> None:
@@ -163,17 +167,21 @@ def test_set_uid_programs_give_nothing(aboard: Aboard) -> None:
 
 
 def test_its_locks_are_its_own(aboard: Aboard, engine: Engine, filled: Store) -> None:
+    aboard.shell("true")
     for name in view.LOCKS:
-        own = aboard.point / name
-        assert not own.samefile(filled.graph / name)
-        with holding(aboard, own):
-            # Root's Podman writes, and waits for nobody.
-            engine.moorage("image", "add", engine.place / "files/image.tar", "--name", "localhost/test/other:1")
-            engine.moorage("image", "remove", "localhost/test/other:1")
+        assert not (aboard.point / name).samefile(filled.graph / name)
+    files = [file for file in aboard.point.rglob("*") if file.is_file() and "overlay" not in file.parts]
+    assert {str(file.relative_to(aboard.point)) for file in files} > set(view.LOCKS)
+    with ExitStack() as held:
+        for file in files:
+            held.enter_context(holding(file))
+        # Root's Podman writes, and waits for nobody.
+        engine.moorage("image", "add", engine.place / "files/image.tar", "--name", "localhost/test/other:1")
+        engine.moorage("image", "remove", "localhost/test/other:1")
 
 
 @contextmanager
-def holding(aboard: Aboard, lock: Path) -> Iterator[None]:
+def holding(lock: Path) -> Iterator[None]:
     """The user holds the lock as long as he can."""
     descriptor = os.open(lock, os.O_RDONLY)
     fcntl.lockf(descriptor, fcntl.LOCK_SH)
@@ -204,7 +212,7 @@ def test_a_node_without_a_disk_has_it_in_memory(store: Store, way: Way, request:
     assert view.choose("auto", probe.trouble(filled)).kind == "idmap"
     aboard: Aboard = request.getfixturevalue("aboard")
     assert aboard.shell("cat /secret; ls /data") == "for root\n"
-    assert mounts.holding(aboard.point, mounts.table()).kind == "tmpfs"
+    assert mounts.holding(aboard.point / "overlay", mounts.table()).kind == "tmpfs"
 
 
 def test_a_second_job_of_the_user_is_quick(aboard: Aboard, engine: Engine, filled: Store, way: Way) -> None:
