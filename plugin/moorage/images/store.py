@@ -16,7 +16,7 @@ from typing import Final
 from moorage import files, job, mounts
 from moorage.command import run
 from moorage.config import Store as Settings
-from moorage.errors import MoorageError, UserError
+from moorage.errors import MoorageError, Taken, UserError
 from moorage.images import catalog
 from moorage.images.catalog import Image
 from moorage.settings import shown_size
@@ -116,7 +116,7 @@ class Store:
         free = space.f_bavail * space.f_frsize
         if free < self.keep_free:
             what = f"only {shown_size(free >> 20 << 20)} are left on the disk of {self.path}"
-            raise UserError(what, "make room, add a smaller image, or make store.keep_free smaller")
+            raise Taken(what, "make room, add a smaller image, or make store.keep_free smaller")
 
     def _clear(self) -> None:
         """A Podman that was killed leaves what it was unpacking."""

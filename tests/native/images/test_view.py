@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -17,7 +17,7 @@ from moorage import job as jobs
 from moorage import mounts
 from moorage.command import Completed, run
 from moorage.deadline import Deadline
-from moorage.errors import UserError
+from moorage.errors import Taken
 from moorage.images import copies, probe, view
 from moorage.images.copies import Copier
 from moorage.images.layers import Layer
@@ -274,7 +274,7 @@ def test_a_copy_ends_in_time_and_the_next_one_goes_on(filled: Store, monkeypatch
 
     with monkeypatch.context() as slow:
         slow.setattr(Copier, "layer", once)
-        with pytest.raises(UserError, match="not copied for this user within 60 s"):
+        with pytest.raises(Taken, match="not copied for this user within 60 s"):
             copies.ready(filled, UID, OWNERS, LIMIT)
     (first,) = filled.copies.glob("*/images/overlay/[0-9a-f]*")
     copies.ready(filled, UID, OWNERS, LIMIT)
@@ -282,9 +282,14 @@ def test_a_copy_ends_in_time_and_the_next_one_goes_on(filled: Store, monkeypatch
     assert first.is_dir()
 
 
+def test_want_of_room_is_no_fault_of_the_nodes(filled: Store) -> None:
+    with pytest.raises(Taken, match="are left on the disk of"):
+        copies.ready(replace(filled, keep_free=1 << 60), UID, OWNERS, LIMIT)
+
+
 def test_another_copier_is_waited_for_no_longer(filled: Store) -> None:
     graph = copies.ready(filled, UID, OWNERS, LIMIT)
     with (graph.parent / "lock").open() as theirs:
         fcntl.flock(theirs, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match=r"within 0\.2 s"):
+        with pytest.raises(Taken, match=r"within 0\.2 s"):
             copies.ready(filled, UID, OWNERS, 0.2)
