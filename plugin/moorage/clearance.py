@@ -19,7 +19,7 @@ from moorage.cgroup import Leaf
 from moorage.command import run
 from moorage.course import Course
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError, no_room
+from moorage.errors import MoorageError, no_room, told
 from moorage.job import run_directory, state_file
 from moorage.lock import Lock
 from moorage.net import names
@@ -126,7 +126,7 @@ class _Clearance:
         self.run = run_directory(job)
         # What Slurm has made for the job, or for its step of ours.
         self.cgroups: Path | None = None
-        self.causes: dict[Path, str] = {}
+        self.causes: dict[Path, Exception] = {}
         # Those that could not be removed, once that was tried.
         self.networks: list[str] = []
 
@@ -148,9 +148,8 @@ class _Clearance:
             self._blame(place, error)
 
     def _blame(self, place: Path, error: Exception) -> None:
-        expected = isinstance(error, (OSError, MoorageError))
-        self.causes[place] = str(error) if expected else repr(error)
-        journal.log(f"{place}: {self.causes[place]}", phase=PHASE, job=self.job, priority=journal.WARNING)
+        self.causes[place] = error
+        journal.log(f"{place}: {told(error)}", phase=PHASE, job=self.job, priority=journal.WARNING)
 
     def _wake_mounts(self) -> None:
         """End the connections of FUSE mounts, so that whoever waits for one of their servers can die."""
@@ -239,15 +238,15 @@ class _Clearance:
         if os.path.lexists(self.run):
             yield self._left("run directory", self.run)
         for network in self.networks:
-            yield Leftover("network", network, self.causes.get(NETWORK, "it came back"))
+            yield self._left("network", NETWORK, network)
         if self.known and self.known.scratch and self.known.scratch.source:
             source = Path(self.known.scratch.source)
             if os.path.lexists(source):
                 yield self._left("scratch", source)
         if self.cgroups and self.cgroups.exists():
             yield from self._cgroups_still_there(self.cgroups)
-        elif cause := self.causes.get(state_file(self.job)):
-            yield Leftover("state", str(state_file(self.job)), cause)
+        elif state_file(self.job) in self.causes:
+            yield self._left("state", state_file(self.job))
 
     def _cgroups_still_there(self, top: Path) -> Iterator[Leftover]:
         pids = cgroup.tasks(top)
@@ -259,8 +258,11 @@ class _Clearance:
             if top.exists():
                 yield replace(self._left("cgroup", top), ours=not cgroup.populated(top))
 
-    def _left(self, what: str, place: Path) -> Leftover:
-        return Leftover(what, str(place), self.causes.get(place, "it came back"))
+    def _left(self, what: str, place: Path, called: str = "") -> Leftover:
+        """A full disk is its users' fault."""
+        cause = self.causes.get(place)
+        why, ours = (told(cause), not no_room(cause)) if cause else ("it came back", True)
+        return Leftover(what, called or str(place), why, ours)
 
 
 def _wake(tree: Path, deadline: Deadline) -> None:

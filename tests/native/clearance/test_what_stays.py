@@ -15,6 +15,7 @@ from moorage import cgroup, clearance, epilog, lock, mounts, removal, state, tra
 from moorage.clearance import Leftover
 from moorage.deadline import Deadline
 from moorage.process import Process
+from moorage.settings import MIB
 from moorage.state import State
 from support.cgroups import leaf
 from support.fakes import FakeCommand
@@ -145,6 +146,20 @@ class TestWhatStays:
         PLACE.chmod(0o700)
         assert cleared() == []
 
+    def test_a_scratch_on_a_full_disk(self, moor: Callable[..., State]) -> None:
+        """Where the trash is there already, nothing needs room; where not, those who fill the disk are to blame."""
+        mounts.mount_tmpfs(PLACE, size=MIB, inodes=20, uid=0, gid=0, mode=0o700)
+        for there in (False, True):
+            moor("directory")
+            if not there:
+                (PLACE / trash.NAME).rmdir()
+            fill(JOB.scratch)
+            if not there:
+                assert not self.left("scratch").ours
+                next((PLACE / str(JOB.id)).iterdir()).unlink()
+            assert cleared() == []
+            assert traces() == [line for line in traces() if f" {PLACE} " in line]
+
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"job": 17}', "null"])
     def test_a_state_that_cannot_be_understood(self, moor: Callable[..., State], content: str) -> None:
         moor()
@@ -178,6 +193,17 @@ class TestWhatStays:
         assert (left.what, left.ours) == ("cgroup", True)
         assert "ZeroDivisionError" in left.cause
         assert not JOB.run.exists()
+
+
+def fill(place: Path) -> None:
+    """With as many files as there can be."""
+    for number in range(100):
+        try:
+            (place / str(number)).touch()
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            return
+    raise AssertionError(place)
 
 
 def refuse(point: Path, *, lazy: bool = False) -> None:
