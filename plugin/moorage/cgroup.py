@@ -10,6 +10,7 @@ import errno
 import os
 import re
 import select
+import signal
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Final
 
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
-from moorage.process import name, read
+from moorage.process import name, read, running
 
 ROOT: Final = Path("/sys/fs/cgroup")
 # Preceded by the node's name where a node runs several slurmd.
@@ -26,6 +27,8 @@ SCOPE: Final = "slurmstepd.scope"
 _STEP: Final = re.compile(r"step_(batch|interactive|[0-9]+)")
 _TASK: Final = re.compile(r"task_[0-9]+")
 
+# Who has not ended so long after a kill may have been passed over.
+ROUND: Final = 0.5
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -121,8 +124,27 @@ def kill(tree: Path, deadline: Deadline) -> None:
     """End every process at and below `tree`; Stuck if some are still there at the deadline."""
     with suppress(FileNotFoundError):
         put(tree / "cgroup.kill", 1)
-    if not _await(tree, "populated 0", deadline):
-        raise Stuck(tree, processes(tree))
+        while not _await(tree, "populated 0", deadline.within(ROUND)):
+            if deadline.passed:
+                raise Stuck(tree, tasks(tree))
+            _kill_each(tree)
+
+
+def _kill_each(tree: Path) -> None:
+    """The kernel passes over those whose first thread has ended (seen on 6.18); frozen, they have no more children.
+
+    The warden may signal nobody: it leaves them to the Epilog, frozen.
+    """
+    put(tree / "cgroup.freeze", 1)
+    for pid in processes(tree):
+        with suppress(OSError):
+            descriptor = os.pidfd_open(pid)
+            try:
+                # Else the number is another one's by now.
+                if holds(tree, pid) and running(descriptor):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            finally:
+                os.close(descriptor)
 
 
 def _await(tree: Path, event: str, deadline: Deadline) -> bool:
@@ -146,17 +168,38 @@ def _lines(descriptor: int) -> list[str]:
         raise FileNotFoundError("the cgroup was removed") from error
 
 
+def populated(tree: Path) -> bool:
+    """Whether anything of somebody's lives at or below `tree`, also where no list has it any more."""
+    with suppress(FileNotFoundError), (tree / "cgroup.events").open("rb", buffering=0) as events:
+        return "populated 1" in _lines(events.fileno())
+    return False
+
+
 def processes(tree: Path) -> list[int]:
     """The processes at and below `tree`."""
+    return _listed(tree, "cgroup.procs")
+
+
+def threads(tree: Path) -> list[int]:
+    """Each thread of these processes, also of one whose first thread has ended: that one no other list has."""
+    return _listed(tree, "cgroup.threads")
+
+
+def tasks(tree: Path) -> list[int]:
+    """The processes, or if none is to be seen the threads that keep the tree alive."""
+    return processes(tree) or threads(tree)
+
+
+def _listed(tree: Path, listing: str) -> list[int]:
     found: list[int] = []
     with suppress(FileNotFoundError):
-        _walk(tree, lambda directory: found.extend(_members(directory)), lambda *_: None)
+        _walk(tree, lambda directory: found.extend(_members(directory, listing)), lambda *_: None)
     return found
 
 
-def _members(directory: int) -> Iterator[int]:
+def _members(directory: int, listing: str) -> Iterator[int]:
     try:
-        with open("cgroup.procs", opener=lambda name, flags: os.open(name, flags, dir_fd=directory)) as file:
+        with open(listing, opener=lambda name, flags: os.open(name, flags, dir_fd=directory)) as file:
             yield from map(int, file.read().split())
     except OSError as error:
         # A threaded cgroup: the processes are those of the cgroup above it.

@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from moorage import cgroup, course, delegation, journal, lock, mounts, record, scratch, state, systemd, trash
+from moorage import cgroup, course, delegation, fuse, journal, lock, mounts, record, scratch, state, systemd, trash
 from moorage.beneath import opened
+from moorage.cgroup import Leaf
 from moorage.command import run
 from moorage.course import Course
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError, no_room
+from moorage.errors import MoorageError, no_room, told
 from moorage.job import run_directory, state_file
 from moorage.lock import Lock
 from moorage.net import names
-from moorage.process import Process, name, read, running
+from moorage.process import name, read
 from moorage.record import Ending
 from moorage.removal import remove
 from moorage.state import State
@@ -33,6 +34,8 @@ LOCKING: Final = 20.0
 UNMOUNTING: Final = 20.0
 REMOVING: Final = 5.0
 TIDYING: Final = 2.0
+# Who is killed and has not ended by then may be waiting for something.
+DYING: Final = 1.0
 
 PHASE: Final = "epilog"
 # What is said of the job's networks is said of this.
@@ -64,10 +67,12 @@ def _cleared(job: int, deadline: Deadline, ending: Ending | None) -> list[Leftov
     try:
         systemd.stop(unit, deadline.within(STOPPING).left)
     except MoorageError as error:
+        _kill(job)
         return [Leftover("unit", unit, str(error))]
     try:
         held = lock.take(job, deadline.within(LOCKING).left)
     except (lock.Busy, OSError) as error:
+        _kill(job)
         return [Leftover("lock", str(lock.lock_file(job)), str(error), ours=not no_room(error))]
     try:
         return clear_held(job, held, deadline, ending)
@@ -92,6 +97,21 @@ def clear_held(job: int, held: Lock, deadline: Deadline, ending: Ending | None =
     return left
 
 
+def _kill(job: int) -> None:
+    """Nothing else is done while the warden may live, or another one is at it; but nothing of the user's lives on."""
+    with suppress(OSError, MoorageError):
+        known = state.load(job)
+        if known and (leaf := _leaf(known)):
+            cgroup.kill(leaf.path / delegation.TREE, Deadline(DYING))
+
+
+def _leaf(known: State) -> Leaf | None:
+    """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
+    if known.tree is None or not known.this_boot:
+        return None
+    return cgroup.leaf(f"/{known.tree.parent.relative_to(cgroup.ROOT)}", known.job.names)
+
+
 def _put_on_record(known: State, way: Course, left: Sequence[Leftover], ending: Ending) -> None:
     """Once: whoever comes back to what is left does not write another one."""
     if known.recorded:
@@ -111,7 +131,7 @@ class _Clearance:
         self.run = run_directory(job)
         # What Slurm has made for the job, or for its step of ours.
         self.cgroups: Path | None = None
-        self.causes: dict[Path, str] = {}
+        self.causes: dict[Path, Exception] = {}
         # Those that could not be removed, once that was tried.
         self.networks: list[str] = []
 
@@ -133,25 +153,23 @@ class _Clearance:
             self._blame(place, error)
 
     def _blame(self, place: Path, error: Exception) -> None:
-        expected = isinstance(error, (OSError, MoorageError))
-        self.causes[place] = str(error) if expected else repr(error)
-        journal.log(f"{place}: {self.causes[place]}", phase=PHASE, job=self.job, priority=journal.WARNING)
+        self.causes[place] = error
+        journal.log(f"{place}: {told(error)}", phase=PHASE, job=self.job, priority=journal.WARNING)
 
     def _wake_mounts(self) -> None:
         """End the connections of FUSE mounts, so that whoever waits for one of their servers can die."""
-        _abort({mount.device for mount in _fuse(mounts.table()) if mount.point.is_relative_to(self.run)})
+        fuse.abort_below(self.run)
 
     def _end_cgroups(self) -> None:
-        """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
         known = self.known
-        if known is None or known.tree is None or not known.this_boot:
+        leaf = _leaf(known) if known else None
+        if known is None or leaf is None:
             return
-        leaf = cgroup.leaf(f"/{known.tree.parent.relative_to(cgroup.ROOT)}", known.job.names)
         # An Epilog can run as a part of the job (PrologFlags=RunInJob): Slurm is not done then with the other steps.
         self.cgroups = top = leaf.step if cgroup.holds(leaf.job, os.getpid()) else leaf.job
         # The rest of the time is for the rest.
         patience = self.deadline.within(min(known.limits.kill_wait, self.deadline.left / 2))
-        self._attempt(top, lambda: _wake(leaf.path / delegation.TREE))
+        self._attempt(top, lambda: _wake(leaf.path / delegation.TREE, patience.within(patience.left / 2)))
         self._attempt(top, lambda: self._end_tree(known, patience))
         # Slurm removes each of its directories only once, and by then ours was still in there.
         self._attempt(top, lambda: cgroup.remove(top))
@@ -225,65 +243,37 @@ class _Clearance:
         if os.path.lexists(self.run):
             yield self._left("run directory", self.run)
         for network in self.networks:
-            yield Leftover("network", network, self.causes.get(NETWORK, "it came back"))
+            yield self._left("network", NETWORK, network)
         if self.known and self.known.scratch and self.known.scratch.source:
             source = Path(self.known.scratch.source)
             if os.path.lexists(source):
                 yield self._left("scratch", source)
         if self.cgroups and self.cgroups.exists():
             yield from self._cgroups_still_there(self.cgroups)
-        elif cause := self.causes.get(state_file(self.job)):
-            yield Leftover("state", str(state_file(self.job)), cause)
+        elif state_file(self.job) in self.causes:
+            yield self._left("state", state_file(self.job))
 
     def _cgroups_still_there(self, top: Path) -> Iterator[Leftover]:
-        pids = cgroup.processes(top)
+        pids = cgroup.tasks(top)
         for pid in pids:
             yield Leftover("process", f"{pid} ({name(pid)})", f"it is in {top} and does not end", ours=False)
         if not pids:
             # The last of them may have died since.
             self._attempt(top, lambda: cgroup.remove(top))
             if top.exists():
-                yield self._left("cgroup", top)
+                yield replace(self._left("cgroup", top), ours=not cgroup.populated(top))
 
-    def _left(self, what: str, place: Path) -> Leftover:
-        return Leftover(what, str(place), self.causes.get(place, "it came back"))
-
-
-def _wake(tree: Path) -> None:
-    """The same for mounts in namespaces of the user's: those that processes of his tree see, and the node does not.
-
-    Who waits for a server and holds its end as well would keep it alive for good.
-    """
-    with suppress(FileNotFoundError):
-        # From here on they can mount no more.
-        cgroup.put(tree / "cgroup.kill", 1)
-    seen = {mount.device for pid in cgroup.processes(tree) for mount in _fuse(_mounts_of(pid, tree))}
-    _abort(seen - {mount.device for mount in _fuse(mounts.table())})
+    def _left(self, what: str, place: Path, called: str = "") -> Leftover:
+        """A full disk is its users' fault."""
+        cause = self.causes.get(place)
+        why, ours = (told(cause), not no_room(cause)) if cause else ("it came back", True)
+        return Leftover(what, called or str(place), why, ours)
 
 
-def _mounts_of(pid: int, tree: Path) -> list[mounts.Mount]:
-    """None of a process outside of the tree that has the number by now."""
-    # One that has nearly ended has no mounts any more: EINVAL.
-    with suppress(OSError), Process.of(pid).held() as descriptor:
-        found = mounts.table(read(pid, "mountinfo"))
-        if cgroup.holds(tree, pid) and running(descriptor):
-            return found
-    return []
-
-
-def _fuse(table: list[mounts.Mount]) -> Iterator[mounts.Mount]:
-    return (mount for mount in table if mount.kind.startswith("fuse"))
-
-
-def _abort(devices: set[str]) -> None:
-    if not devices:
-        return
-    # Its usual place may be empty: systemd mounts it there at boot, if the module is loaded by then (seen with 257).
-    connections = mounts.detached("fusectl")
+def _wake(tree: Path, deadline: Deadline) -> None:
+    """The same for mounts in namespaces of the user's, where some of his processes do not die at once."""
     try:
-        for device in devices:
-            major, minor = map(int, device.split(":"))
-            with suppress(FileNotFoundError):
-                cgroup.put(Path(f"/proc/self/fd/{connections}/{major << 20 | minor}/abort"), 1)
-    finally:
-        os.close(connections)
+        # From here on they can mount no more.
+        cgroup.kill(tree, deadline.within(DYING))
+    except cgroup.Stuck:
+        fuse.abort_within(tree, deadline)

@@ -34,7 +34,7 @@ class UsageError(UserError):
 
 
 class Taken(UserError):
-    """Other jobs on this node have what this one would get; no fault of the node's."""
+    """Other jobs on this node have what this one would get, as its room or its time; no fault of the node's."""
 
 
 def no_room(error: Exception) -> bool:

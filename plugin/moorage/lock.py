@@ -1,7 +1,8 @@
 """The lock of a job: whoever holds it answers for the job on this node.
 
 The Prolog holds it, then the warden until its unit is stopped, then the Epilog. A lock belongs to an open file and not
-to a process, so systemd, which keeps the warden's descriptor, keeps the lock while a killed warden is started again.
+to a process, so systemd, which has the warden's descriptor, keeps the lock while a killed warden is started again. The
+warden has none itself: it may have to wait inside the kernel for something of a user's, and hang on to all that it has.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ class Lock:
         """The last thing of a job to go; whoever waits for it meanwhile will see that, and make a new one."""
         self.path.unlink(missing_ok=True)
         self.release()
+
+    def leave(self) -> None:
+        """To whoever else has a descriptor of the same open file, and with it the lock."""
+        os.close(self.descriptor)
+        self.descriptor = -1
 
     def release(self) -> None:
         """For all who share the open file; once is enough, more does no harm."""

@@ -61,7 +61,7 @@ def _be_child(stream: int, answer: int, state: State, what: str) -> NoReturn:
 
 
 def _keep_only(stream: int, answer: int) -> None:
-    """Not the job's lock above all: the Epilog needs it, whatever this process has to wait for."""
+    """Nothing of the warden's is to wait for whatever this process has to wait for."""
     # Copies of copies: no number of these is one of the two any more.
     first = [os.dup(stream), os.dup(answer)]
     for number, copy in zip((STREAM, ANSWER), [os.dup(one) for one in first], strict=True):

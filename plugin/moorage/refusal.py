@@ -39,6 +39,8 @@ def blamed(check: str, fault: Literal["node", "user"]) -> Iterator[None]:
 
 def unforeseen(error: Exception) -> Finding:
     match error:
+        case Taken():
+            return Finding("node", error.what, error.remedy, "user")
         case UserError():
             return Finding("node", error.what, error.remedy)
         case MoorageError():

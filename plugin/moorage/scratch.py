@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from moorage import config, loop, mounts, quota
+from moorage import config, loop, mounts, quota, trash
 from moorage.command import run
 from moorage.job import Job
 from moorage.state import Scratch
@@ -50,6 +50,8 @@ def make(job: Job, wanted: config.Scratch) -> Scratch:
     """Mount the job's scratch and give it to its user; on failure nothing of it is left."""
     planned = plan(job, wanted)
     source = Path(planned.source)
+    if planned.source:
+        trash.make(source.parent)
     with ExitStack() as undo:
         match planned.kind:
             case "loop":

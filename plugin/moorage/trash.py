@@ -24,6 +24,12 @@ PATIENCE: Final = 24 * 3600.0
 ENDING: Final = 60.0
 
 
+def make(place: Path) -> None:
+    """Before there is anything to be taken: then the disk may be full."""
+    with _trash(place, make=True):
+        pass
+
+
 def take(source: Path) -> str | None:
     """Move a job's scratch into the trash, where its owner cannot get at it by any path; what it is called there."""
     entry = f"{source.name}.{secrets.token_hex(8)}"

@@ -278,8 +278,9 @@ def main(words: Sequence[str]) -> NoReturn:
     with reported("moorage-warden"), selectors.DefaultSelector() as events:
         (number,) = words
         job = int(number)
-        held_lock = _lock(job)
-        systemd.keep(held_lock.descriptor, LOCK_NAME)
+        held = _lock(job)
+        systemd.keep(held.descriptor, LOCK_NAME)
+        held.leave()
         state = load(job)
         if state is None or not state.this_boot:
             raise MoorageError(f"no Prolog has prepared job {job} on this node")

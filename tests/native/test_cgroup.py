@@ -12,9 +12,11 @@ import pytest
 from moorage import cgroup
 from moorage.deadline import Deadline
 from support.cgroups import ROOT, await_event, leaf, slurm_scope
+from support.hung import await_left_behind, leave_behind
 from support.namespaces import MOUNT, fresh
 from support.peers import Peer, forked
 from support.processes import ended
+from support.unit import confine
 
 USER = 12345
 NAMES = frozenset({"job_17", "s5K1KKYAYG5D00"})
@@ -110,6 +112,43 @@ def test_processes_in_threaded_cgroups_are_killed(tree: Path) -> None:
         assert cgroup.processes(tree) == [peer.pid]
         cgroup.kill(tree, Deadline(10))
         assert ended(peer.pid, 0)
+
+
+def test_a_process_whose_first_thread_has_ended_is_killed(tree: Path) -> None:
+    """The kernel's own kill passes over it."""
+    with Peer(USER, tree / "init") as peer:
+        peer.begin(leave_behind, forking)
+        await_left_behind(peer.pid)
+        cgroup.kill(tree, Deadline(10))
+        assert "populated 0" in (tree / "cgroup.events").read_text()
+        assert ended(peer.pid, 0)
+
+
+def test_the_warden_which_may_signal_nobody_leaves_it_frozen(tree: Path) -> None:
+    with Peer(USER, tree / "init") as peer, Peer(0) as warden:
+        peer.begin(leave_behind, forking)
+        await_left_behind(peer.pid)
+        warden.do(confine)
+        assert peer.pid in warden.do(stuck, tree)
+        assert "frozen 1" in (tree / "cgroup.events").read_text()
+        cgroup.kill(tree, Deadline(10))
+        assert ended(peer.pid, 0)
+
+
+def forking() -> None:
+    """What has ended this way, and makes more of it."""
+    for _ in range(100):
+        time.sleep(0.1)
+        if os.fork() == 0:
+            leave_behind(time.sleep, 20)
+
+
+def stuck(tree: Path) -> list[int]:
+    try:
+        cgroup.kill(tree, Deadline(2))
+    except cgroup.Stuck as error:
+        return error.pids
+    return []
 
 
 def test_the_limit_holds_and_names_who_does_not_end(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:

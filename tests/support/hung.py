@@ -8,7 +8,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -50,6 +50,21 @@ def await_blocked(pid: int, limit: float = 10.0) -> None:
     while Path(f"/proc/{pid}/wchan").read_text() != "request_wait_answer":
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def leave_behind(function: Callable[..., object], *words: object) -> None:
+    """Have a second thread do this, and end the first: no list of processes has this one any more once it is killed."""
+    threading.Thread(target=function, args=words).start()
+    _libc.pthread_exit(None)
+
+
+def await_left_behind(pid: int, limit: float = 10.0) -> None:
+    """Until its first thread has ended, and another one has not."""
+    end = time.monotonic() + limit
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert len(list(Path(f"/proc/{pid}/task").iterdir())) > 1
 
 
 def _hang(place: Path, user: int) -> tuple[int, threading.Thread]:

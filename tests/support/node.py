@@ -107,17 +107,23 @@ class Manager:
     def stop(self) -> None:
         if self.pid:
             self.kill()
+        self.let_go()
+        self.pid = 0
+
+    def let_go(self) -> None:
+        """Of what is kept, as when it gives up a warden that does not die."""
         while self.kept:
             os.close(self.kept.pop())
-        self.pid = 0
 
     def _news(self, limit: float = 10.0) -> list[str]:
         assert select.select([self.ear], [], [], limit)[0], "the warden did not become ready"
         text, ancillary, _, _ = self.ear.recvmsg(4096, socket.CMSG_SPACE(4))
         for _, _, content in ancillary:
-            numbers = array.array("i", content)
+            numbers = list(array.array("i", content))
             # The same again is not kept twice.
-            self.kept = self.kept or list(numbers)
+            for again in numbers if self.kept else []:
+                os.close(again)
+            self.kept = self.kept or numbers
         return text.decode().splitlines()
 
     def become_warden(self) -> NoReturn:

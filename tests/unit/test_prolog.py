@@ -11,7 +11,7 @@ import pytest
 from moorage import slurmconf
 from moorage.command import CommandError
 from moorage.config import Config
-from moorage.errors import MoorageError, UserError
+from moorage.errors import MoorageError, Taken, UserError
 from moorage.finding import Finding
 from moorage.prolog import Known, exit_code
 from moorage.refusal import unforeseen
@@ -111,3 +111,10 @@ def test_a_full_disk_drains_no_node(number: int, config: Config) -> None:
     assert found.fault == "room"
     assert exit_code([found], Known(config, True)) == 0
     assert exit_code([found, NODE], Known(config, True)) == (config is DRAIN)
+
+
+def test_what_others_have_taken_drains_no_node() -> None:
+    """As the room for a copy of the images, or the time for it."""
+    found = unforeseen(Taken("only 1 MiB is left", "make room"))
+    assert str(found) == "only 1 MiB is left: make room"
+    assert exit_code([found], Known(DRAIN, True)) == 0

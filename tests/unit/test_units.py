@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from moorage import systemd, trash, units
+from moorage import clearance, systemd, trash, units
 from moorage.cli import VERBS
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +67,12 @@ def test_the_lock_outlives_a_killed_warden() -> None:
     assert (warden["Type"], warden["Restart"], warden["FileDescriptorStoreMax"]) == ("notify", "on-failure", "1")
     # A user cannot kill it, but memory can run out again and again in one bad minute.
     assert int(warden["StartLimitBurst"]) >= 10
+
+
+def test_a_warden_that_the_kernel_does_not_let_die_is_given_up_before_the_epilog_is() -> None:
+    """systemd waits that long four times: after SIGTERM, SIGKILL, and both once more (seen in 257)."""
+    warden = dict(settings(WARDEN))
+    assert 4 * int(warden["TimeoutStopSec"]) < clearance.STOPPING / 2
 
 
 def test_what_callers_can_make_the_warden_do_costs_a_bounded_part_of_a_core() -> None:

@@ -15,7 +15,7 @@ from typing import Final
 
 from moorage import idmap
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError, UserError
+from moorage.errors import MoorageError, Taken
 from moorage.idmap import Owners
 from moorage.images import locking, opaque
 from moorage.images.layers import Layer, layers
@@ -76,7 +76,7 @@ class TimeLeft:
     def insist(self) -> None:
         if self.deadline.passed:
             what = f"the node's images were not copied for this user within {self.limit:g} s"
-            raise UserError(what, "submit the job anew, which goes on from there, or have wait.copy raised")
+            raise Taken(what, "submit the job anew, which goes on from there, or have wait.copy raised")
 
 
 @dataclass

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import os
 import tarfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, Protocol
@@ -118,16 +116,6 @@ def path(member: tarfile.TarInfo) -> str:
     if ".." in name.split("/") or "\0" in name or len(os.fsencode(name)) > LONGEST_PATH:
         raise MoorageError(f"{shown(name)} leads out of its layer, or is no path")
     return plain(name)
-
-
-@contextmanager
-def members(file: IO[bytes] | io.RawIOBase, mode: str) -> Iterator[Iterator[tarfile.TarInfo]]:
-    """What a tar file holds; a MoorageError where it makes no sense."""
-    try:
-        with tarfile.open(fileobj=file, mode=mode, errors="surrogateescape") as tar:  # type: ignore[call-overload]
-            yield iter(tar)
-    except (tarfile.TarError, ValueError, OverflowError, EOFError) as error:
-        raise MoorageError(f"this is no tar file that can be read: {error}") from error
 
 
 def _attributes(member: tarfile.TarInfo) -> dict[str, str]:

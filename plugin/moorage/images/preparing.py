@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from moorage import files
 from moorage.errors import MoorageError, UserError
-from moorage.images import adding, bolt, catalog, containerd, entry, inner, layers, packing, recipe, tree
+from moorage.images import adding, bolt, catalog, containerd, headers, inner, layers, packing, recipe, tree
 from moorage.images.catalog import Image
 from moorage.images.containerd import Database
 from moorage.images.entry import Entry, InLayer, Slice
@@ -92,7 +92,7 @@ def merged(chain: list[Layer], watch: Callable[[], None]) -> Tree:
             def content(_: object, path: str, layer: Layer = layer) -> InLayer:
                 return InLayer(layer, path)
 
-            with entry.members(stream, "r|") as members:
+            with headers.members(stream) as members:
                 upper = tree.layer(members, content)
             if stream.finish() != layer.digest:
                 raise UserError(f"layer {layer.id[:12]} is not what it was", "`moorage image verify` says more")

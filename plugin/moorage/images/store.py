@@ -17,7 +17,7 @@ from moorage import files, job, mounts
 from moorage.command import run
 from moorage.config import Store as Settings
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError, UserError
+from moorage.errors import MoorageError, Taken, UserError
 from moorage.images import catalog, locking
 from moorage.images.catalog import Image
 from moorage.settings import shown_size
@@ -113,7 +113,7 @@ class Store:
 
     def viewers(self) -> list[int]:
         """The jobs that have a view of the store itself now."""
-        views = (mount.point for mount in mounts.table() if mount.point.name == VIEW)
+        views = (mount.point.parent for mount in mounts.table() if mount.point.parent.name == VIEW)
         return sorted({int(view.parent.name) for view in views if _of_a_job(view)})
 
     def insist_on_room(self) -> None:
@@ -121,7 +121,7 @@ class Store:
         free = space.f_bavail * space.f_frsize
         if free < self.keep_free:
             what = f"only {shown_size(free >> 20 << 20)} are left on the disk of {self.path}"
-            raise UserError(what, "make room, add a smaller image, or make store.keep_free smaller")
+            raise Taken(what, "make room, add a smaller image, or make store.keep_free smaller")
 
     def _clear(self) -> None:
         """A Podman that was killed leaves what it was unpacking."""

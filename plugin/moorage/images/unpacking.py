@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from moorage.errors import MoorageError
-from moorage.images import containerd, entry, inner, tree
+from moorage.images import containerd, headers, inner, tree
 from moorage.images.containerd import Database, Snapshot
 from moorage.images.entry import Content, Entry, Slice
 from moorage.images.inner import Inner, Packed
@@ -144,7 +144,7 @@ class Unpacker:
 
 
 def _tree(file: Path, owner: str) -> Tree:
-    with file.open("rb") as data, entry.members(data, "r:") as members:
+    with file.open("rb") as data, headers.members(data) as members:
         return tree.layer(members, lambda member, _: Slice(file, member.offset_data, owner))
 
 

@@ -6,7 +6,7 @@ The view lies in the job's run directory, which passes root and the job's user a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,7 +22,9 @@ from moorage.job import Job
 from moorage.subids import Range
 
 FLAGS: Final = idmap.READ_ONLY | idmap.NOSUID | idmap.NODEV
-# Podman's library locks them while it reads. Each job has its own, or one could keep root's waiting.
+# What Podman's library reads of such a store. The rest is root's Podman's own, which every reader could lock.
+SHOWN: Final = ("overlay", "overlay-images", "overlay-layers")
+# Of that it locks these while it reads. Each job has its own, or one could keep root's waiting.
 LOCKS: Final = ("overlay-images/images.lock", "overlay-layers/layers.lock")
 
 
@@ -81,15 +83,15 @@ def make(job: Job, store: Store, way: Way, whose: Owners, limit: float) -> Path:
     if not exists(store):
         raise UserError(f"the store {store.path} has no images", "ask the administrator for `moorage image add`")
     point = place(job)
-    point.mkdir(mode=0o700)
     with ExitStack() as undo:
         undo.callback(remove, job)
+        _make_points(point)
         if way.kind == "idmap":
             with idmap.user_namespace(whose) as namespace:
-                _mount(store.graph, point, namespace)
+                _show(store.graph, point, namespace)
         else:
             with copies.ready(store, job.uid, whose, limit) as graph:
-                _mount(graph, point)
+                _show(graph, point)
         _own_locks(job, point)
         undo.pop_all()
     return point
@@ -100,8 +102,21 @@ def remove(job: Job) -> None:
     _unmount_all(place(job))
     for own in _locks(job).values():
         own.unlink(missing_ok=True)
-    if place(job).exists():
-        place(job).rmdir()
+    for directory in (*(place(job) / name for name in SHOWN), place(job)):
+        with suppress(FileNotFoundError):
+            directory.rmdir()
+
+
+def _make_points(point: Path) -> None:
+    """Root's, whatever its umask: the directory around them passes the job's user alone."""
+    for directory in (point, *(point / name for name in SHOWN)):
+        directory.mkdir()
+        directory.chmod(0o755)
+
+
+def _show(graph: Path, point: Path, namespace: int | None = None) -> None:
+    for name in SHOWN:
+        _mount(graph / name, point / name, namespace)
 
 
 def _mount(tree: Path, point: Path, namespace: int | None = None, flags: int = FLAGS) -> None:

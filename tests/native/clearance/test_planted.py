@@ -14,7 +14,7 @@ from moorage.command import run
 from moorage.deadline import Deadline
 from moorage.state import State
 from support.fakes import FakeCommand
-from support.hung import await_blocked, hang, hung_mount
+from support.hung import await_blocked, await_left_behind, hang, hung_mount, leave_behind
 from support.namespaces import MOUNT, unshare
 from support.node import JOB, USER
 from support.peers import Peer
@@ -61,11 +61,17 @@ class TestPlanted:
             assert cleared() == []
             assert ended(waiting.pid, 0)
 
-    def test_mounts_are_sought_with_processes_in_the_tree_alone(self, tree: Path) -> None:
-        """A number may be another process's by the time that it is looked at."""
-        with Peer(0, tree / "init") as inside, Peer(0) as outside:
-            assert clearance._mounts_of(inside.pid, tree) == mounts.table()
-            assert clearance._mounts_of(outside.pid, tree) == []
+    def test_a_thread_that_waits_for_it_alone(self, moor: Callable[..., State], tree: Path) -> None:
+        """Its first thread has ended, so that no list of processes has it."""
+        moor()
+        with Peer(0, tree / "init") as waiting:
+            waiting.do(unshare, MOUNT)
+            waiting.do(run, ["mount", "--make-rprivate", "/"])
+            waiting.do(hang, JOB.user_run)
+            waiting.begin(leave_behind, os.listdir, JOB.user_run)
+            await_left_behind(waiting.pid)
+            assert cleared() == []
+            assert ended(waiting.pid, 0)
 
     def test_a_mount_of_the_nodes_is_left_alone(self, moor: Callable[..., State], tree: Path, tmp_path: Path) -> None:
         """His processes see it as well; it is not his."""

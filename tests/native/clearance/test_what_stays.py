@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +15,14 @@ from moorage import cgroup, clearance, epilog, lock, mounts, removal, state, tra
 from moorage.clearance import Leftover
 from moorage.deadline import Deadline
 from moorage.process import Process
+from moorage.settings import MIB
 from moorage.state import State
 from support.cgroups import leaf
 from support.fakes import FakeCommand
+from support.hung import await_left_behind, hung_mount, leave_behind
 from support.node import JOB, USER
 from support.peers import Peer
+from support.processes import ended
 from support.traces import PLACE, cleared, traces
 
 
@@ -38,6 +42,7 @@ class TestWhatStays:
         monkeypatch.setenv("SLURM_JOB_ID", "17")
         with monkeypatch.context() as patch, Peer(USER, tree / "init") as contained:
             patch.setattr(cgroup, "put", lambda *_: None)
+            patch.setattr(cgroup, "_kill_each", lambda _: None)
             started = time.monotonic()
             with pytest.raises(SystemExit) as exit_:
                 epilog.main()
@@ -60,7 +65,28 @@ class TestWhatStays:
 
             monkeypatch.setattr(clearance, "remove", remove)
             monkeypatch.setattr(cgroup, "put", lambda *_: None)
+            monkeypatch.setattr(cgroup, "_kill_each", lambda _: None)
             assert cleared(2) == []
+        assert traces() == []
+
+    @pytest.mark.parametrize("seen", [True, False])
+    def test_a_thread_that_no_list_of_processes_has(
+        self, moor: Callable[..., State], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
+    ) -> None:
+        """Its first thread has ended, and it hangs in its own end: its cgroup looks empty, and cannot be removed."""
+        moor()
+        file = tmp_path / "hung"
+        file.touch()
+        with monkeypatch.context() as patch, Peer(0, tree / "init") as hidden, hung_mount(file):
+            hidden.do(os.open, file, os.O_RDONLY)
+            hidden.begin(leave_behind, signal.pause)
+            await_left_behind(hidden.pid)
+            if not seen:
+                patch.setattr(cgroup, "threads", lambda _: [])
+            left = self.left("process" if seen else "cgroup")
+            assert not left.ours
+            assert cgroup.processes(tree) == []
+        assert cleared() == []
         assert traces() == []
 
     @pytest.mark.parametrize(("error", "ours"), [(errno.ENOSPC, False), (errno.EDQUOT, False), (errno.EIO, True)])
@@ -74,19 +100,22 @@ class TestWhatStays:
         monkeypatch.setattr(lock, "take", take)
         assert self.left("lock").ours is ours
 
-    def test_a_unit_that_does_not_stop(self, moor: Callable[..., State], systemctl: FakeCommand) -> None:
+    def test_a_unit_that_does_not_stop(self, moor: Callable[..., State], tree: Path, systemctl: FakeCommand) -> None:
         moor()
         FakeCommand(systemctl.path.parent, "systemctl", stderr="Failed to connect to bus", code=1)
-        left = self.left("unit")
+        with Peer(USER, tree / "init") as contained:
+            left = self.left("unit")
+            assert ended(contained.pid, 0)
         assert left.ours
         assert "Failed to connect to bus" in left.cause
-        assert JOB.run.is_mount(), "nothing is done while the warden may live"
+        assert JOB.run.is_mount(), "nothing else is done while the warden may live"
 
-    def test_a_lock_that_is_held(self, moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_lock_that_is_held(self, moor: Callable[..., State], tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(clearance, "LOCKING", 0.1)
         moor()
-        with lock.locked(JOB.id):
+        with lock.locked(JOB.id), Peer(USER, tree / "init") as contained:
             assert self.left("lock").ours
+            assert ended(contained.pid, 0)
         assert JOB.run.is_mount()
 
     def test_a_mount(self, moor: Callable[..., State], systemctl: FakeCommand, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +145,20 @@ class TestWhatStays:
         assert "others than root" in left.cause
         PLACE.chmod(0o700)
         assert cleared() == []
+
+    def test_a_scratch_on_a_full_disk(self, moor: Callable[..., State]) -> None:
+        """Where the trash is there already, nothing needs room; where not, those who fill the disk are to blame."""
+        mounts.mount_tmpfs(PLACE, size=MIB, inodes=20, uid=0, gid=0, mode=0o700)
+        for there in (False, True):
+            moor("directory")
+            if not there:
+                (PLACE / trash.NAME).rmdir()
+            fill(JOB.scratch)
+            if not there:
+                assert not self.left("scratch").ours
+                next((PLACE / str(JOB.id)).iterdir()).unlink()
+            assert cleared() == []
+            assert traces() == [line for line in traces() if f" {PLACE} " in line]
 
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"job": 17}', "null"])
     def test_a_state_that_cannot_be_understood(self, moor: Callable[..., State], content: str) -> None:
@@ -150,6 +193,13 @@ class TestWhatStays:
         assert (left.what, left.ours) == ("cgroup", True)
         assert "ZeroDivisionError" in left.cause
         assert not JOB.run.exists()
+
+
+def fill(place: Path) -> None:
+    """With as many files as there can be."""
+    with pytest.raises(OSError, match="No space left"):
+        for number in range(100):
+            (place / str(number)).touch()
 
 
 def refuse(point: Path, *, lazy: bool = False) -> None:

@@ -9,7 +9,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -19,7 +19,7 @@ from moorage import job as jobs
 from moorage import mounts
 from moorage.command import Completed, run
 from moorage.deadline import Deadline
-from moorage.errors import UserError
+from moorage.errors import Taken, UserError
 from moorage.images import copies, locking, probe, view
 from moorage.images import store as stores
 from moorage.images.copies import Copier
@@ -148,12 +148,16 @@ def test_it_can_be_read_by_its_user_alone(aboard: Aboard) -> None:
 
 def test_nothing_can_be_changed_through_it(aboard: Aboard) -> None:
     (secret,) = aboard.point.glob("overlay/*/diff/secret")
-    for words in (["touch", aboard.point / "new"], ["sh", "-c", f"echo evil >{secret}"], ["rm", secret]):
+    graph = aboard.point / "overlay"
+    for words in (["touch", graph / "new"], ["sh", "-c", f"echo evil >{secret}"], ["rm", secret]):
         assert "Read-only file system" in aboard.run(*words, ok=(1, 2)).stderr
-    remounted = aboard.run("unshare", "-rm", "mount", "-o", "remount,bind,rw", aboard.point, ok=(1, 32))
+    for words in (["touch", aboard.point / "new"], ["rm", "-rf", graph]):
+        assert aboard.run(*words, ok=(1,)).stderr
+    remounted = aboard.run("unshare", "-rm", "mount", "-o", "remount,bind,rw", graph, ok=(1, 32))
     assert "denied" in remounted.stderr or "not permitted" in remounted.stderr
-    options = mounts.holding(aboard.point, mounts.table()).options
-    assert options >= {"ro", "nosuid", "nodev"}
+    for name in view.SHOWN:
+        options = mounts.holding(aboard.point / name, mounts.table()).options
+        assert options >= {"ro", "nosuid", "nodev"}
 
 
 def test_set_uid_programs_give_nothing(aboard: Aboard) -> None:
@@ -166,17 +170,21 @@ def test_set_uid_programs_give_nothing(aboard: Aboard) -> None:
 
 
 def test_its_locks_are_its_own(aboard: Aboard, engine: Engine, filled: Store) -> None:
+    aboard.shell("true")
     for name in view.LOCKS:
-        own = aboard.point / name
-        assert not own.samefile(filled.graph / name)
-        with holding(aboard, own):
-            # Root's Podman writes, and waits for nobody.
-            engine.moorage("image", "add", engine.place / "files/image.tar", "--name", "localhost/test/other:1")
-            engine.moorage("image", "remove", "localhost/test/other:1")
+        assert not (aboard.point / name).samefile(filled.graph / name)
+    files = [file for file in aboard.point.rglob("*") if file.is_file() and "overlay" not in file.parts]
+    assert {str(file.relative_to(aboard.point)) for file in files} > set(view.LOCKS)
+    with ExitStack() as held:
+        for file in files:
+            held.enter_context(holding(file))
+        # Root's Podman writes, and waits for nobody.
+        engine.moorage("image", "add", engine.place / "files/image.tar", "--name", "localhost/test/other:1")
+        engine.moorage("image", "remove", "localhost/test/other:1")
 
 
 @contextmanager
-def holding(aboard: Aboard, lock: Path) -> Iterator[None]:
+def holding(lock: Path) -> Iterator[None]:
     """The user holds the lock as long as he can."""
     descriptor = os.open(lock, os.O_RDONLY)
     fcntl.lockf(descriptor, fcntl.LOCK_SH)
@@ -207,7 +215,7 @@ def test_a_node_without_a_disk_has_it_in_memory(store: Store, way: Way, request:
     assert view.choose("auto", probe.trouble(filled)).kind == "idmap"
     aboard: Aboard = request.getfixturevalue("aboard")
     assert aboard.shell("cat /secret; ls /data") == "for root\n"
-    assert mounts.holding(aboard.point, mounts.table()).kind == "tmpfs"
+    assert mounts.holding(aboard.point / "overlay", mounts.table()).kind == "tmpfs"
 
 
 def test_a_second_job_of_the_user_is_quick(aboard: Aboard, engine: Engine, filled: Store, way: Way) -> None:
@@ -274,12 +282,17 @@ def test_a_copy_ends_in_time_and_the_next_one_goes_on(filled: Store, monkeypatch
 
     with monkeypatch.context() as slow:
         slow.setattr(Copier, "layer", once)
-        with pytest.raises(UserError, match="not copied for this user within 60 s"):
+        with pytest.raises(Taken, match="not copied for this user within 60 s"):
             copied(filled)
     (first,) = filled.copies.glob("*/images/overlay/[0-9a-f]*")
     copied(filled)
     assert len(list(filled.copies.glob("*/images/overlay/[0-9a-f]*"))) == 2
     assert first.is_dir()
+
+
+def test_want_of_room_is_no_fault_of_the_nodes(filled: Store) -> None:
+    with pytest.raises(Taken, match="are left on the disk of"):
+        copied(replace(filled, keep_free=1 << 60))
 
 
 def test_no_command_comes_between_a_copy_and_its_mount(
@@ -288,7 +301,7 @@ def test_no_command_comes_between_a_copy_and_its_mount(
     monkeypatch.setattr(jobs, "RUN", engine.place / "run")
     jobs.RUN.mkdir(mode=0o755)
 
-    def mount(tree: Path, point: Path) -> None:
+    def mount(tree: Path, point: Path, namespace: int | None) -> None:
         with locking.opened(filled.lock) as command:
             assert not locking.taken(command, locking.ALONE)
         raise OSError(f"{tree} was to be mounted")
@@ -304,7 +317,7 @@ def test_who_is_at_work_is_waited_for_no_longer(filled: Store, whose: str) -> No
     place = graph.parent / "lock" if whose == "another job's" else filled.lock
     with place.open() as theirs:
         fcntl.flock(theirs, fcntl.LOCK_EX)
-        with pytest.raises(UserError, match=r"within 0\.2 s"):
+        with pytest.raises(Taken, match=r"within 0\.2 s"):
             copied(filled, limit=0.2)
 
 

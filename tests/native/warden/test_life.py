@@ -123,6 +123,19 @@ class TestRestart:
         lock.take(JOB.id, 0).release()
 
 
+@pytest.mark.parametrize("anew", [False, True])
+def test_one_that_hangs_in_the_kernel_keeps_no_lock(manager: Manager, anew: bool) -> None:
+    """It has none itself. The Epilog gets it once systemd has given up, and ends all that the job has."""
+    if anew:
+        manager.kill()
+        manager.start()
+    with pytest.raises(lock.Busy):
+        lock.take(JOB.id, 0)
+    os.kill(manager.pid, signal.SIGSTOP)
+    manager.let_go()
+    lock.take(JOB.id, 0).release()
+
+
 def test_it_needs_a_prolog(scope: Path) -> None:
     assert exit_code_of(18) == 1
     assert not SOCKET.exists()

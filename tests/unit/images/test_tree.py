@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from moorage.errors import MoorageError
-from moorage.images import entry, tree
+from moorage.images import entry, headers, tree
 from moorage.images.entry import Slice
 from moorage.images.packing import packed
 from moorage.images.tree import Tree
@@ -21,7 +21,7 @@ AT = Path("/nowhere")
 
 
 def unpacked(*members: Member) -> Tree:
-    with entry.members(io.BytesIO(layer(*members)), "r|") as found:
+    with headers.members(io.BytesIO(layer(*members))) as found:
         return tree.layer(found, lambda member, path: Slice(AT, member.offset_data, path))
 
 
@@ -105,7 +105,7 @@ def test_overlays_own_attributes_are_left_out() -> None:
 
 @pytest.mark.parametrize("data", [b"no tar at all" * 1000, layer(Member("x", data=b"x" * 9999))[:5000], b"\0" * 100])
 def test_what_is_no_tar_file_is_one_line(data: bytes) -> None:
-    with pytest.raises(MoorageError), entry.members(io.BytesIO(data), "r|") as found:
+    with pytest.raises(MoorageError), headers.members(io.BytesIO(data)) as found:
         for _ in found:
             pass
 
@@ -129,7 +129,7 @@ def written(place: Path, **trees: Tree) -> Iterator[tarfile.TarFile]:
 def test_a_file_of_several_names_is_written_once(tmp_path: Path) -> None:
     data = layer(Member("x", data=b"content", mode=0o755), hard_link("y", "x"))
     (tmp_path / "data").write_bytes(data)
-    with entry.members(io.BytesIO(data), "r:") as found:
+    with headers.members(io.BytesIO(data)) as found:
         one = tree.layer(found, lambda member, _: Slice(tmp_path / "data", member.offset_data))
     with written(tmp_path, first=one, second=one) as tar:
         kinds = [(member.name, member.type, member.linkname) for member in tar if not member.isdir()]
