@@ -42,8 +42,8 @@ def members(source: Source) -> Iterator[Iterator[tarfile.TarInfo]]:
 def _each(tar: tarfile.TarFile, reader: _Reader) -> Iterator[tarfile.TarInfo]:
     while member := tar.next():
         # Go's archive/tar, with which all others read layers, knows no header for all that follow either.
-        tar.pax_headers.clear()
-        tar.members.clear()
+        tar.pax_headers = {}
+        tar.members.clear()  # type: ignore[attr-defined]
         yield member
         reader.allow(EACH)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import fuse, mounts
+from moorage import cgroup, fuse, mounts
 from moorage.command import run
 from moorage.deadline import Deadline
 from support.hung import hang
@@ -71,9 +71,9 @@ def test_it_ends_in_time(tree: Path, sharing: Peer, reads: list[int]) -> None:
 def test_processes_in_the_tree_alone_are_looked_at(tree: Path, sharing: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A number may be another process's by the time that it is looked at."""
     with Peer(0) as outside:
-        monkeypatch.setattr(fuse.cgroup, "threads", lambda _: [outside.pid])
+        monkeypatch.setattr(cgroup, "threads", lambda _: [outside.pid])
         outside.do(unshare, MOUNT)
         outside.do(hang, JOB.run)
         assert fuse._seen_within(tree, Deadline(30)) == set()
-        monkeypatch.setattr(fuse.cgroup, "threads", lambda _: [sharing.pid])
+        monkeypatch.setattr(cgroup, "threads", lambda _: [sharing.pid])
         assert len(fuse._seen_within(tree, Deadline(30))) == 1

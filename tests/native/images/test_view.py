@@ -151,8 +151,8 @@ def test_nothing_can_be_changed_through_it(aboard: Aboard) -> None:
     graph = aboard.point / "overlay"
     for words in (["touch", graph / "new"], ["sh", "-c", f"echo evil >{secret}"], ["rm", secret]):
         assert "Read-only file system" in aboard.run(*words, ok=(1, 2)).stderr
-    for words in (["touch", aboard.point / "new"], ["rm", "-rf", graph]):
-        assert aboard.run(*words, ok=(1,)).stderr
+    assert "denied" in aboard.run("touch", aboard.point / "new", ok=(1,)).stderr
+    assert "cannot remove" in aboard.run("rm", "-rf", graph, ok=(1,)).stderr
     remounted = aboard.run("unshare", "-rm", "mount", "-o", "remount,bind,rw", graph, ok=(1, 32))
     assert "denied" in remounted.stderr or "not permitted" in remounted.stderr
     for name in view.SHOWN:
