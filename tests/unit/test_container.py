@@ -140,6 +140,11 @@ class TestPodmanOfKind:
         assert self.said(place, *words) == self.said(place, *words)
         assert self.asked(place) == 1
 
+    def test_what_has_no_room_in_the_name_of_a_file_is_asked_again(self, place: Path) -> None:
+        for _ in range(2):
+            assert self.said(place, "info", "x" * 300)[0] == f"podman info {'x' * 300}"
+        assert self.asked(place) == 2
+
     @pytest.mark.parametrize("words", [("info",), ("inspect", "node")])
     def test_a_refusal_is_not_kept(self, place: Path, node: int, words: tuple[str, ...]) -> None:
         self.program(place / "real/podman", "echo half; exit 5")
