@@ -173,8 +173,8 @@ def kubeadm(plan: Plan) -> list[dict[str, Any]]:
         {"kind": "JoinConfiguration", "discovery": {"bootstrapToken": {"token": plan.token}}},
         {"kind": "KubeletConfiguration", "systemReserved": dict(plan.reserved)}
         | {
-            # Upstream's 10 s are what a node may be ready without anybody hearing of it.
-            "nodeStatusUpdateFrequency": "2s",
+            # As often a node is told of, and for as long it may take; that it is ready it says at once in any case.
+            "nodeStatusUpdateFrequency": controlplane.seconds(10 * plan.lease),
             "nodeLeaseDurationSeconds": round(40 * plan.lease),
             "runtimeRequestTimeout": controlplane.seconds(120 * plan.patience),
         },
