@@ -28,7 +28,7 @@ def make(of: job.Job, limits: config.Run) -> None:
     mounts.mount_tmpfs(
         of.run, size=limits.size, inodes=limits.inodes, uid=0, gid=0, mode=ROOTS, flags=mounts.NOSUID | mounts.NODEV
     )
-    _let_through(of.run, of.uid)
+    let_through(of.run, of.uid)
     for name in ("etc", "bin", "helpers"):
         _directory(of.run / name, 0o755)
     # What the job starts on this node later stays with the release that its Prolog was of, whatever comes in between.
@@ -43,7 +43,7 @@ def refuse(of: job.Job, line: str) -> None:
     """Leave word for the job, which will fail with it."""
     if not of.run.is_dir():
         _directory(of.run, ROOTS)
-        _let_through(of.run, of.uid)
+        let_through(of.run, of.uid)
     files.replace(of.refusal, printable(line) + "\n", 0o644)
 
 
@@ -62,7 +62,7 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
 
 
-def _let_through(place: Path, uid: int) -> None:
+def let_through(place: Path, uid: int) -> None:
     """Only this user besides root passes; no mode can say that, for his group may be everybody's."""
     entries = [(_OWNER, 7, _NO_ID), (_USER, 1, uid), (_GROUP, 0, _NO_ID), (_MASK, 1, _NO_ID), (_OTHERS, 0, _NO_ID)]
     os.setxattr(place, ACL, _VERSION.pack(2) + b"".join(_ENTRY.pack(*entry) for entry in entries))

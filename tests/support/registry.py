@@ -36,6 +36,12 @@ def certificate(place: Path) -> tuple[Path, Path]:
     return known, key
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """At its end all its threads have ended: one that has not would keep the test in its mount namespace."""
+
+    daemon_threads = False
+
+
 @contextmanager
 def serving(place: Path, blobs: Mapping[str, bytes], manifest: str) -> Iterator[str]:
     """Its address; every name and tag there is this one manifest."""
@@ -72,7 +78,7 @@ def serving(place: Path, blobs: Mapping[str, bytes], manifest: str) -> Iterator[
     known, key = certificate(place)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(known, key)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", 0), Handler) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
