@@ -31,8 +31,9 @@ class Figure:
 
     @property
     def shown(self) -> str:
-        """Ratios differ in the second place behind the point."""
-        return f"{self.measured:.{1 if self.unit else 2}f} {self.unit}".strip()
+        """Ratios differ in the second place behind the point; what is counted has none."""
+        places = 1 if self.unit else 0 if self.measured == int(self.measured) else 2
+        return f"{self.measured:.{places}f} {self.unit}".strip()
 
     def __str__(self) -> str:
         return f"{self.what}: {self.shown} ({self.promise or 'no promise'})"

@@ -39,3 +39,11 @@ def test_the_report_has_a_row_for_every_figure() -> None:
         "| boot | 40.0 s | at most 90 s |",
         "| size | 3.0 MB | - |",
     ]
+
+
+@pytest.mark.parametrize(
+    ("figure", "shown"),
+    [(Figure("boot", 40, "s"), "40.0 s"), (Figure("ratio", 0.849, ""), "0.85"), (Figure("processes", 52, ""), "52")],
+)
+def test_a_figure_is_shown_as_exactly_as_it_is_worth(figure: Figure, shown: str) -> None:
+    assert figure.shown == shown
