@@ -98,7 +98,7 @@ def _garbage(plan: Plan) -> dict[str, Any]:
 def _controllers(plan: Plan) -> dict[str, Any]:
     """There is one of each. Yet an election keeps them from work that must fail until the API server answers it."""
     leases = {"lease-duration": 15, "renew-deadline": 10}
-    elections = {f"leader-elect-{name}": seconds(limit * plan.lease) for name, limit in leases.items()}
+    elections = {f"leader-elect-{name}": seconds(limit * plan.election) for name, limit in leases.items()}
     # All wait for the first controller, and it asks for a hundred lists, which upstream's 20 a second would spread.
     elections["leader-elect-retry-period"] = "1s"
     calls = {"kube-api-qps": "200", "kube-api-burst": "400"}

@@ -68,6 +68,15 @@ class Plan:
         return min(self.patience, 2.0)
 
     @property
+    def election(self) -> float:
+        """Of who may be the controller manager, or the scheduler.
+
+        Who does not renew in time ends himself. His next life asks the API for everything once more, and the more nodes
+        there are, the more that is: a first node which is overloaded comes to nothing else.
+        """
+        return self.lease if self.nodes == 1 else min(self.patience, 4.0)
+
+    @property
     def beta4(self) -> bool:
         return self.version >= BETA4
 

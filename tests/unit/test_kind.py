@@ -251,6 +251,16 @@ class TestPatience:
         assert probe["timeoutSeconds"] == 120
         assert probe["periodSeconds"] * probe["failureThreshold"] == 640
 
+    @pytest.mark.parametrize(("patience", "lasts", "renewed"), [(1.0, "15s", "10s"), (8.0, "60s", "40s")])
+    def test_with_several_nodes_who_is_slow_is_elected_for_longer(
+        self, patience: float, lasts: str, renewed: str
+    ) -> None:
+        """Who loses an election begins anew, which makes an overloaded node slower still."""
+        cluster = patch("ClusterConfiguration", replace(PLAN, nodes=3, patience=patience))
+        for part in ("controllerManager", "scheduler"):
+            told = arguments(cluster[part])
+            assert (told["leader-elect-lease-duration"], told["leader-elect-renew-deadline"]) == (lasts, renewed)
+
     @pytest.mark.parametrize("pod", ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"])
     def test_kubeadm_finds_the_probes_of(self, pod: str) -> None:
         assert patch("InitConfiguration")["patches"] == {"directory": "/kind/moorage/patches"}
