@@ -44,7 +44,9 @@ def up(arguments: argparse.Namespace) -> None:
                 f"the lab in {arguments.directory} is already up",
                 "end it with `lab down`, or choose another --directory",
             )
-        request = Request(arguments.nodes, arguments.suite, arguments.port, arguments.apparmor)
+        request = Request(
+            arguments.nodes, arguments.suite, arguments.port, apparmor=arguments.apparmor, ipv6=arguments.ipv6
+        )
         lab = cluster.prepare(arguments.directory, request)
         try:
             lab.start()
@@ -189,6 +191,7 @@ def _build_options(command: argparse.ArgumentParser) -> None:
 def _up_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--nodes", type=int, default=1, help="1 to 4; four carry no Kubernetes (default: 1)")
     command.add_argument("--apparmor", action="store_true", help="boot the guests with AppArmor on")
+    command.add_argument("--no-ipv6", dest="ipv6", action="store_false", help="boot the guests without IPv6")
     _guest_options(command)
 
 

@@ -226,7 +226,7 @@ def find(directory: Path) -> Cluster:
 def _cluster(directory: Path, kept: Record) -> Cluster:
     request, how = kept.request, acceleration.Acceleration(kept.acceleration)
     shares = tuple(memory.shares(request.nodes))
-    hardware = Hardware(tools(), kept.guest, kept.payload, how, shares, request.port, request.apparmor)
+    hardware = Hardware(tools(), kept.guest, kept.payload, how, shares, request)
     return Cluster(directory, request, hardware)
 
 

@@ -18,6 +18,7 @@ from .guest import Guest
 from .memory import Share
 from .monitor import Monitor
 from .process import Process
+from .record import Request
 from .shell import Shell
 from .tools import Tools, inside
 
@@ -34,15 +35,15 @@ class Hardware:
     payload: Path
     acceleration: Acceleration
     shares: tuple[Share, ...]
-    port: int
-    apparmor: bool
+    request: Request
 
     def kernel_line(self, number: int) -> str:
         memory = ",".join(str(share.guest) for share in self.shares)
         nodes = f"lab.node={number} lab.nodes={len(self.shares)} lab.cpus={CPUS} lab.memory={memory}"
-        lean = "mitigations=off quiet audit=0 nowatchdog"
+        lean = f"mitigations=off quiet audit=0 nowatchdog ipv6.disable={int(not self.request.ipv6)}"
         # Without AppArmor Debian's kernel (6.12) turns to SELinux, which has no policy here.
-        guards = f"lsm=landlock,yama,{'apparmor,' * self.apparmor}bpf apparmor={int(self.apparmor)} selinux=0"
+        apparmor = self.request.apparmor
+        guards = f"lsm=landlock,yama,{'apparmor,' * apparmor}bpf apparmor={int(apparmor)} selinux=0"
         return f"root=/dev/vda rw console=ttyS0 {lean} {guards} {nodes}"
 
 
@@ -58,7 +59,7 @@ class Machine:
 
     @property
     def port(self) -> int:
-        return self.hardware.port + self.number
+        return self.hardware.request.port + self.number
 
     @property
     def shell(self) -> Shell:
@@ -166,7 +167,7 @@ class Machine:
             "-drive", f"file={hardware.payload},if=virtio,format=raw,readonly=on",
             "-netdev", f"user,id=door,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
             "-device", "virtio-net-pci,netdev=door",
-            "-netdev", f"socket,id=wire,mcast={WIRE}:{hardware.port},localaddr=127.0.0.1",
+            "-netdev", f"socket,id=wire,mcast={WIRE}:{hardware.request.port},localaddr=127.0.0.1",
             "-device", f"virtio-net-pci,netdev=wire,mac=52:54:00:77:00:{self.number:02x}",
             "-device", "virtio-rng-pci", "-serial", "file:console.log",
             "-qmp", "unix:monitor,server=on,wait=off",

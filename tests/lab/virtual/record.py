@@ -23,6 +23,8 @@ class Request:
     apparmor: bool = False
     # Without Moorage.
     bare: bool = False
+    # Else their kernels know nothing of it.
+    ipv6: bool = True
 
 
 @dataclass(frozen=True)
