@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from moorage import holder, programs
 from moorage.facts import Facts
@@ -19,6 +20,9 @@ from support.namespaces import inside
 from support.segments import PLUG, Node, joined
 
 HOSTS, VXLAN, FABRIC, SHORTEST = "hosts", "bare VXLAN", "fabric", "shortest"
+# Which sends as fast as the processors carry it. Others have their reasons to be slower, on hosts of one machine also
+# where nothing is in the way: one paces by a timer, one takes the least delay for a full line. Every kernel has it.
+CONGESTION = "reno"
 BRIDGE = "moor0"
 # 50 bytes less than the cable's.
 VXLAN_MTU = 1450
@@ -65,8 +69,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--shared", action="store_true", help="of the fabric: the sender's processor does all the work")
+    words_of_congestion = f"of the fabric: the congestion control of TCP (default: {CONGESTION})"
+    parser.add_argument("--congestion", metavar="NAME", default=CONGESTION, help=words_of_congestion)
     arguments = parser.parse_args(words)
-    samples = fabrics(arguments.repeat, arguments.seconds, shared=arguments.shared)
+    samples = fabrics(arguments.repeat, arguments.seconds, shared=arguments.shared, congestion=arguments.congestion)
     uplinks, left_out = uplink_samples(arguments.repeat, arguments.seconds)
     for line in [*table(samples), "", *table(uplinks)]:
         print(line)
@@ -86,7 +92,7 @@ def last_line(medians: Mapping[str, float]) -> str:
     return f"bench-net: {' '.join(said)}"
 
 
-def fabrics(repeat: int, seconds: float, *, shared: bool = False) -> Samples:
+def fabrics(repeat: int, seconds: float, *, shared: bool = False, congestion: str = CONGESTION) -> Samples:
     """Between two hosts, by a VXLAN of theirs, from container to container over the fabric, and the shortest way.
 
     That is of containers behind a bridge. By what the fabric is slower, root's part in it is paid for.
@@ -98,6 +104,8 @@ def fabrics(repeat: int, seconds: float, *, shared: bool = False) -> Samples:
         nodes = stack.enter_context(joined(hosts))
         containers = [stack.enter_context(_container(node)) for node in nodes]
         unguarded = [_unguarded(stack, host, number, hosts[1 - number]) for number, host in enumerate(hosts)]
+        for end in (*hosts, *containers, *unguarded):
+            _send_by(congestion, end)
         ways = {
             HOSTS: _way(stack, hosts[0], hosts[1], str(hosts[1].address)),
             VXLAN: _way(stack, hosts[0], hosts[1], by_vxlan[1]),
@@ -111,6 +119,11 @@ def _work_each(hosts: Sequence[Host]) -> None:
     for worker, host in zip(processor.pair(), hosts, strict=True):
         with inside(host.namespace):
             processor.receives(worker, CABLE)
+
+
+def _send_by(congestion: str, host: Host) -> None:
+    with inside(host.namespace):
+        Path("/proc/sys/net/ipv4/tcp_congestion_control").write_text(congestion)
 
 
 def uplink_samples(repeat: int, seconds: float) -> tuple[Samples, dict[str, str]]:
