@@ -107,7 +107,7 @@ class Uplink:
     resolvers: tuple[str, ...] = field(default=(), metadata=read(addresses()))
     pool: str = field(default="100.96.0.0/16", metadata=read(network(8, 24)))
     refused: tuple[str, ...] = field(default=(), metadata=read(networks()))
-    connections: int = field(default=4096, metadata=read(count(16, 1 << 20)))
+    connections: int = field(default=1024, metadata=read(count(16, 2048)))
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,13 @@ class Config:
     cgroup_max_depth: int = field(default=32, metadata=read(count(8, 1024)))
     epilog_limit: float = field(default=60.0, metadata=read(seconds()))
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def prolog_limit(self, asking: float, copying: float) -> float:
+        """How long a Prolog may take that asks for names and copies images for so long.
+
+        There is what an earlier life of the job has left to be cleared, and what is half made when something fails.
+        """
+        return 2 * self.epilog_limit + asking + self.wait.lock + copying + self.wait.warden
 
     def source(self, name: str) -> str:
         """Where the value called `name`, such as scratch.size, comes from."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Network
 from typing import TYPE_CHECKING, Final
 
@@ -79,8 +79,10 @@ def kept(state: State) -> list[Kept]:
 
 def remove(job: int) -> None:
     """Whatever there is of any, of which nothing but the job's number has to be known."""
-    fabric.remove(job)
-    gateway.remove(job)
+    # What cannot be removed of the one keeps nobody from the other.
+    with ExitStack() as stack:
+        stack.callback(gateway.remove, job)
+        fabric.remove(job)
 
 
 def left(job: int) -> list[str]:

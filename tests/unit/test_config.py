@@ -124,6 +124,7 @@ def test_values_know_where_they_come_from(file: Path) -> None:
         ("uplink:\n  pool: 100.96.0.1/16\n", 2, "give an IPv4 network of 8 to 24 bits"),
         ("uplink:\n  pool: [100.96.0.0/16]\n", 2, "give an IPv4 network of 8 to 24 bits"),
         ("uplink:\n  connections: 1\n", 2, "give a whole number from 16"),
+        ("uplink:\n  connections: 2049\n", 2, "to 2048"),
         ("node_fault: fail\nnode_fault: drain\n", 2, "node_fault cannot stand here: name each setting once"),
         ("- a\n", 1, "the file is no section: write settings as NAME: VALUE"),
         ("just words\n", 1, "the file is no section"),

@@ -36,7 +36,7 @@ class Site:
     # Where no container may connect to.
     refused: tuple[IPv4Network, ...] = ()
     # A job's connections at a time: the node keeps a table of all jobs' that is not endless.
-    connections: int = 4096
+    connections: int = 1024
 
     @classmethod
     def of(cls, rule: Uplink) -> Self:

@@ -43,6 +43,8 @@ BATCH_END: Final = 0x11
 CHANGES: Final = 7
 LOOKS: Final = 3
 INVERTED: Final = 1
+# Else the kernel leaves a sender the port that he has, if it is one of these.
+ANY_PORT_OF_THESE: Final = frozenset({"NF_NAT_RANGE_PROTO_SPECIFIED", "NF_NAT_RANGE_PROTO_RANDOM_FULLY"})
 # Of an address: what kind it is to this host, and the kind that is this host itself.
 BY_TARGET, KIND_OF_ADDRESS, LOCAL = 2, 3, 2
 
@@ -172,11 +174,11 @@ def more_connections_than(count: int) -> Expression:
 
 
 def masqueraded(low: int, high: int) -> Rule:
-    """With the sender's address, and a source port between these, replaced."""
+    """With the sender's address, and a source port between these, replaced: which one, he cannot choose."""
     return [
         _immediate(1, low.to_bytes(2, "big")),
         _immediate(2, high.to_bytes(2, "big")),
-        _expression("masq", flags={"NF_NAT_RANGE_PROTO_SPECIFIED"}, reg_proto_min=1, reg_proto_max=2),
+        _expression("masq", flags=ANY_PORT_OF_THESE, reg_proto_min=1, reg_proto_max=2),
     ]
 
 
