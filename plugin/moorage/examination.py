@@ -69,10 +69,11 @@ def _own_mounts(scene: Scene) -> Iterator[Finding]:
 
 
 def _limits(scene: Scene) -> Iterator[Finding]:
-    wait, clearing = scene.config.wait, scene.config.epilog_limit
-    # What an earlier life of the job has left, and what is half made when something fails.
-    prolog = 2 * clearing + _asking(scene) + wait.lock + _copying(scene) + wait.warden
-    return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, {"Prolog": prolog, "Epilog": clearing})
+    taken = {
+        "Prolog": scene.config.prolog_limit(_asking(scene), _copying(scene)),
+        "Epilog": scene.config.epilog_limit,
+    }
+    return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, taken)
 
 
 def _asking(scene: Scene) -> float:

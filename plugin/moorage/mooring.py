@@ -24,6 +24,8 @@ class Waits:
     agents: float = 120.0
     podman: float = 120.0
     kill: float = 30.0
+    # So much longer than for agents, until nodes beside the first are prepared.
+    others: float = 0.0
 
 
 @dataclass(frozen=True)

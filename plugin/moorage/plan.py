@@ -84,8 +84,18 @@ class Plan:
             "fabric": self._segment(self.fabric) if self.fabric else None,
             "gateway": self._way_out(self.gateway) if self.gateway else None,
             "kubernetes": {**self._kubernetes(), "image": self.image},
-            "wait": {name: getattr(self.config.wait, name) for name in WAITS},
+            "wait": self._waits(),
         }
+
+    def _waits(self) -> dict[str, float]:
+        waits = {name: getattr(self.config.wait, name) for name in WAITS}
+        if self.fabric:
+            from moorage.net import peers
+
+            # Slurm begins with a job's script once the first of its nodes is prepared: the others may still be at it.
+            copying = 0 if self.config.store.view == "idmap" else self.config.wait.copy
+            waits["others"] = self.config.prolog_limit(peers.WAIT, copying)
+        return waits
 
     def _segment(self, fabric: Fabric) -> dict[str, Any]:
         own = fabric.hardware_address(fabric.place)

@@ -58,6 +58,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> 
         has = step.nodes(environ)
         if answers(mooring.places.socket):
             raise UserError("this job is moored already", "run the script as it is: podman is in its PATH")
+        if mooring.place:
+            raise UserError("this script does not run on the first node of its job", "submit it without --batch")
     except MoorageError as error:
         progress.say(str(error))
         return FAILED
@@ -123,7 +125,7 @@ class Runner:
 
     def _await_ready(self) -> None:
         """Each agent keeps limits of its own once it runs; that they do run, and all of it together, is ours to see."""
-        limit, agents, hosts = self._longest_start, self.mooring.waits.agents, self.mooring.hosts
+        limit, agents, hosts = self._longest_start, self._longest_silence, self.mooring.hosts
         deadline = Deadline(limit)
         self.watch.until(self._heard_of, deadline.within(agents), self.progress.tick)
         if not self._heard_of():
@@ -139,10 +141,14 @@ class Runner:
         return self._started() or not self.crew.unheard(self.mooring.hosts)
 
     @property
+    def _longest_silence(self) -> float:
+        return self.mooring.waits.agents + self.mooring.waits.others
+
+    @property
     def _longest_start(self) -> float:
         waits, patience = self.mooring.waits, self.mooring.kubernetes.patience
         cluster = phases.longest(patience, self.crew.nodes) if self.mooring.spec.cluster == "kind" else 0
-        return waits.agents + waits.podman + cluster
+        return self._longest_silence + waits.podman + cluster
 
     def _started(self) -> bool:
         return self.crew.ready or bool(self.crew.failure or self._deadly)

@@ -50,7 +50,7 @@ CGROUP_CONF: Final = "cgroup.conf"
 YES: Final = frozenset({"1", "true", "up", "yes"})
 
 # Any of these words in PrologFlags has a Prolog run on all nodes of a job before its first step.
-AT_ALLOCATION: Final = frozenset({"alloc", "contain", "runinjob", "x11"})
+AT_ALLOCATION: Final = frozenset({"alloc", "contain", "forcerequeueonfail", "runinjob", "x11"})
 
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$")
 _INCLUDE: Final = re.compile(r"^\s*include\s+(\S+)\s*$", re.IGNORECASE)

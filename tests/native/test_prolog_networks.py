@@ -354,6 +354,14 @@ def test_so_are_rules_alone(place: Path) -> None:
     clear()
 
 
+@pytest.mark.parametrize(("more", "seconds"), [("", 500.0), ("store:\n  view: idmap\n", 200.0)])
+def test_the_others_have_as_long_as_a_prolog_may_take(place: Path, more: str, seconds: float) -> None:
+    """Slurm begins with the script once the first node is prepared."""
+    (place / "moorage.yaml").write_text(CONFIG + FABRIC + more)
+    assert run() == 0
+    assert Mooring.load(17).waits.others == seconds
+
+
 def test_a_node_that_can_have_none_has_none_left(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a job that was refused there, for that very reason perhaps."""
     monkeypatch.setattr("moorage.net.nft.names", refuse_to)

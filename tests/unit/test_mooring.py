@@ -21,7 +21,7 @@ FIELDS: dict[str, Any] = {
     "uplink": "pasta",
     "podman": "/usr/bin/podman",
     "srun": "/opt/slurm/bin/srun",
-    "wait": {"agents": 1, "podman": 2.5, "kill": 3},
+    "wait": {"agents": 1, "podman": 2.5, "kill": 3, "others": 4},
     "versions": {"of": "no interest"},
 }
 
@@ -40,7 +40,7 @@ def test_all_of_it(run: Path) -> None:
     assert mooring.spec.cluster == "none"
     assert mooring.podman == Path("/usr/bin/podman")
     assert mooring.srun == Path("/opt/slurm/bin/srun")
-    assert mooring.waits == Waits(1, 2.5, 3)
+    assert mooring.waits == Waits(1, 2.5, 3, 4)
     assert mooring.warden == run / "warden.sock"
     assert mooring.places.run == run
 

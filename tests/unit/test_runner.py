@@ -51,6 +51,7 @@ def test_nothing_to_run(words: list[str]) -> None:
         ({"refusal": "you have no subuids: ask for some"}, ENVIRON, "you have no subuids: ask for some"),
         ({}, ENVIRON, "the Prolog has not prepared this node for job 17: tell"),
         ({"job.json": json.dumps(FIELDS)}, ENVIRON | {"SLURM_HET_SIZE": "2"}, "this job is heterogeneous"),
+        ({"job.json": json.dumps(FIELDS | {"place": 1})}, ENVIRON, "this script does not run on the first node of its"),
     ],
 )
 def test_one_line_and_failure(place: Path, files: dict[str, str], environ: dict[str, str], line: str) -> None:

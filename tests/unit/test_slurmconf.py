@@ -226,6 +226,7 @@ def test_what_of_a_users_words_slurm_checks(here: Path, line: str, account: bool
         ("PrologFlags=Contain", True),
         ("prologflags = X11 , Serial", True),
         ("PrologFlags=RunInJob", True),
+        ("PrologFlags=ForceRequeueOnFail", True),
         ("PrologFlags=DeferBatch", False),
         ("PrologFlags=Alloc\nPrologFlags=Serial", False),
     ],

@@ -28,10 +28,12 @@ def _peers(answers: Answers, own: str, rule: Rule, here: Links) -> Peers:
     routes = {address: _route(address, here, names) for address in others}
     local: dict[str, list[IPv4Address]] = {}
     for index, address in here.addresses():
-        local.setdefault(names[index], []).append(address.ip)
+        # Links come and go meanwhile; one that has just come carries no fabric.
+        if name := names.get(index):
+            local.setdefault(name, []).append(address.ip)
     return settle(answers, own, routes, local, rule.interface)
 
 
 def _route(address: IPv4Address, here: Links, names: dict[int, str]) -> Route | None:
     found = here.route(address)
-    return Route(names[found[0]], found[1]) if found else None
+    return Route(names[found[0]], found[1]) if found and found[0] in names else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from moorage.net.nft import Changes
+from moorage.net.nft import LOOKS, Changes
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,11 @@ class Kept:
     name: str
     intact: Callable[[], bool]
     mend: Callable[[], None]
+
+    @property
+    def gone(self) -> bool:
+        """While somebody changes rules of his own, what there is may be told with parts of it left out."""
+        return not any(self.intact() for _ in range(LOOKS))
 
 
 class Watch:
@@ -41,7 +46,7 @@ class Watch:
         for one in self.kept:
             try:
                 # What was begun and not finished may have its rules, and be down.
-                if one.name in self.failed or (changed and not one.intact()):
+                if one.name in self.failed or (changed and one.gone):
                     one.mend()
                     mended.append(one.name)
                 self.failed.discard(one.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Interface
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from moorage.errors import MoorageError
 from moorage.net import underlay
 from moorage.net.fabric import Site
+from moorage.net.links import Links
 from moorage.net.peers import Rule
 from support.hosts import CABLE, Host
 from support.namespaces import inside
@@ -36,6 +38,22 @@ def test_the_mtu_is_the_interfaces(hosts: list[Host], listed: Path) -> None:
     hosts[0].ip.link("set", index=hosts[0].index(CABLE), mtu=1400)
     with inside(hosts[0].namespace):
         assert underlay.fabric(17, NAMES, "n1", Rule(file=listed), Site()).mtu == 1350
+
+
+def test_a_link_that_comes_meanwhile_is_passed_over(
+    hosts: list[Host], listed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each job that is plugged brings one, and others' Prologs are at work."""
+
+    def late(here: Links) -> dict[int, str]:
+        found = by_index(here)
+        here.give_address(here.make("bridge", "moor9u"), IPv4Interface("198.51.100.9/30"))
+        return found
+
+    by_index = Links.by_index
+    monkeypatch.setattr(Links, "by_index", late)
+    with inside(hosts[0].namespace):
+        assert underlay.fabric(17, NAMES, "n1", Rule(file=listed), Site()).interface == CABLE
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,15 @@ def test_a_change_that_is_none_of_ours(nodes: list[Node]) -> None:
     watching.close()
 
 
+def test_what_is_told_in_part_is_not_taken_for_gone(nodes: list[Node]) -> None:
+    """As it may be while somebody else changes rules of his own: a link would be down for nothing."""
+    told = iter([False, True, True])
+    with inside(nodes[1].host.namespace):
+        watching = Watch([Kept("fabric", lambda: next(told), lambda: pytest.fail("it was there"))])
+        assert watching.look() == []
+    watching.close()
+
+
 def test_a_rule_taken_out_of_the_middle(nodes: list[Node]) -> None:
     second = nodes[1]
     watching = watch(second)
