@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.errors import MoorageError, Taken, UserError
-from moorage.net import demands, names, nft
+from moorage.net import demands, names, nft, rules
 from moorage.net.links import NOBODY, Links, links
 from moorage.net.nft import Chain, Table
 
@@ -217,20 +217,24 @@ def _guard(fabric: Fabric) -> Table:
     Judged where packets are put together again, so that nobody can hide a port in the second half of one.
     """
     ours = [
-        *nft.protocol(UDP),
-        *nft.target_port(fabric.port),
-        nft.payload(nft.TRANSPORT, VNI_PLACE, 3),
-        nft.compare(nft.EQUAL, fabric.vni.to_bytes(3, "big")),
+        *rules.protocol(UDP),
+        *rules.target_port(fabric.port),
+        rules.payload(rules.TRANSPORT, VNI_PLACE, 3),
+        rules.compare(rules.EQUAL, fabric.vni.to_bytes(3, "big")),
     ]
-    privileged = [*ours, *nft.source_in("peers"), *nft.source_port(*fabric.source_ports), nft.verdict(nft.ACCEPT)]
-    rules = [privileged, [*ours, nft.verdict(nft.DROP)]]
-    guard = Chain("guard", "input", BEFORE_ALL_OTHERS, rules)
+    privileged = [
+        *ours,
+        *rules.source_in("peers"),
+        *rules.source_port(*fabric.source_ports),
+        rules.verdict(rules.ACCEPT),
+    ]
+    guard = Chain("guard", "input", BEFORE_ALL_OTHERS, [privileged, [*ours, rules.verdict(rules.DROP)]])
     return Table(nft.IPV4, names.table(fabric.job), [guard], [("peers", fabric.peers)])
 
 
 def _silence(fabric: Fabric) -> Table:
     """A node that routes IPv6 would say so in the segment (seen on 6.18)."""
-    said = [*nft.link_is("OIFNAME", fabric.tunnel), nft.verdict(nft.DROP)]
+    said = [*rules.link_is("OIFNAME", fabric.tunnel), rules.verdict(rules.DROP)]
     return Table(nft.IPV6, names.table(fabric.job), [Chain("own", "output", BEFORE_ALL_OTHERS, [said])])
 
 
@@ -240,27 +244,31 @@ def _patch(fabric: Fabric, tunnel: int, end: int) -> Table:
     Bounded is what the kernel has to send to several peers, in frames and in bytes: one that is still to be cut into
     many is one.
     """
-    drop = nft.verdict(nft.DROP)
-    rules = [
-        [*_to_one_peer(fabric), *nft.forwarded(tunnel)],
-        [nft.faster_than(fabric.flood), drop],
-        [nft.heavier_than(fabric.flood * fabric.mtu), drop],
-        nft.forwarded(tunnel),
+    drop = rules.verdict(rules.DROP)
+    decided = [
+        [*_to_one_peer(fabric), *rules.forwarded(tunnel)],
+        [rules.faster_than(fabric.flood), drop],
+        [rules.heavier_than(fabric.flood * fabric.mtu), drop],
+        rules.forwarded(tunnel),
     ]
-    out = Chain("out", "ingress", 0, rules, link=fabric.host_end)
+    out = Chain("out", "ingress", 0, decided, link=fabric.host_end)
     return Table(nft.NETDEV, names.table(fabric.job), [out, _one_way("in", fabric.tunnel, end)])
 
 
 def _one_way(name: str, link: str, target: int) -> Chain:
-    return Chain(name, "ingress", 0, [nft.forwarded(target)], link=link)
+    return Chain(name, "ingress", 0, [rules.forwarded(target)], link=link)
 
 
-def _to_one_peer(fabric: Fabric) -> nft.Rule:
+def _to_one_peer(fabric: Fabric) -> rules.Rule:
     """Whether the kernel sends the frame to one peer: with several, where it knows whose the address is."""
     if len(fabric.peers) == 1:
-        return nft.to_one()
+        return rules.to_one()
     first, own, last = map(fabric.hardware_address, (0, fabric.place, len(fabric.hosts) - 1))
-    return [*nft.frame_to(nft.AT_LEAST, first), *nft.frame_to(nft.AT_MOST, last), *nft.frame_to(nft.UNEQUAL, own)]
+    return [
+        *rules.frame_to(rules.AT_LEAST, first),
+        *rules.frame_to(rules.AT_MOST, last),
+        *rules.frame_to(rules.UNEQUAL, own),
+    ]
 
 
 def _index(here: Links, name: str) -> int:

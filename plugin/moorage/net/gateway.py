@@ -13,9 +13,10 @@ from typing import Any, Final, Self
 
 from moorage.config import Uplink
 from moorage.errors import MoorageError
-from moorage.net import connections, names, nft, pool, router
+from moorage.net import connections, names, nft, pool, router, rules
 from moorage.net.links import be_wary, links
-from moorage.net.nft import Chain, Rule, Table
+from moorage.net.nft import Chain, Table
+from moorage.net.rules import Rule
 
 ICMP, TCP, UDP = 1, 6, 17
 BEFORE_THE_SITES: Final = -10
@@ -25,7 +26,7 @@ POOL: Final = IPv4Network("100.96.0.0/16")
 IPV4_ONLY: Final = bytes([nft.IPV4])
 # As long as this the kernel remembers a TCP connection that has ended, in seconds.
 REMEMBERED: Final = 120
-TRACKED: Final = nft.NEW | nft.ESTABLISHED_OR_RELATED
+TRACKED: Final = rules.NEW | rules.ESTABLISHED_OR_RELATED
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,9 @@ def remove(job: int) -> None:
 
 def _table(gateway: Gateway) -> Table:
     end = gateway.host_end
-    from_job, to_job = nft.link_is("IIFNAME", end), nft.link_is("OIFNAME", end)
-    drop = nft.verdict(nft.DROP)
-    answer: Rule = [*to_job, *nft.connection(nft.ESTABLISHED_OR_RELATED), nft.verdict(nft.ACCEPT)]
+    from_job, to_job = rules.link_is("IIFNAME", end), rules.link_is("OIFNAME", end)
+    drop = rules.verdict(rules.DROP)
+    answer: Rule = [*to_job, *rules.connection(rules.ESTABLISHED_OR_RELATED), rules.verdict(rules.ACCEPT)]
     nothing_else: Rule = [*to_job, drop]
     return Table(
         nft.INET,
@@ -147,7 +148,7 @@ def _table(gateway: Gateway) -> Table:
         [
             # Nothing of this node's own is for the job, nor the job for anybody on this node. What comes to an address
             # of the node's is looked at where it still has it: the site may lead it elsewhere.
-            Chain("ahead", "prerouting", BEFORE_ANY_TRANSLATION, [[*from_job, *nft.target_is_local(), drop]]),
+            Chain("ahead", "prerouting", BEFORE_ANY_TRANSLATION, [[*from_job, *rules.target_is_local(), drop]]),
             Chain("input", "input", BEFORE_THE_SITES, [[*from_job, drop]]),
             Chain("output", "output", BEFORE_THE_SITES, [answer, nothing_else]),
             # In the order of how often they decide: each costs a packet its time.
@@ -157,22 +158,22 @@ def _table(gateway: Gateway) -> Table:
     )
 
 
-def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rule]:
+def _allowed(gateway: Gateway, from_job: Rule, drop: rules.Expression) -> list[Rule]:
     """What the job may send: as itself, and not where only root of a node or nobody of this site may."""
-    accepted = [[*from_job, *nft.protocol(number), nft.verdict(nft.ACCEPT)] for number in (TCP, UDP, ICMP)]
-    new = nft.connection(nft.NEW)
+    accepted = [[*from_job, *rules.protocol(number), rules.verdict(rules.ACCEPT)] for number in (TCP, UDP, ICMP)]
+    new = rules.connection(rules.NEW)
     return [
-        [*from_job, nft.meta("NFPROTO"), nft.compare(nft.UNEQUAL, IPV4_ONLY), drop],
-        [*from_job, *nft.source(nft.UNEQUAL, gateway.inner.ip), drop],
-        [*from_job, *nft.protocol(UDP), *nft.target_port(gateway.fabric_port), drop],
-        *([*from_job, *nft.target_in(network), drop] for network in gateway.refused),
+        [*from_job, rules.meta("NFPROTO"), rules.compare(rules.UNEQUAL, IPV4_ONLY), drop],
+        [*from_job, *rules.source(rules.UNEQUAL, gateway.inner.ip), drop],
+        [*from_job, *rules.protocol(UDP), *rules.target_port(gateway.fabric_port), drop],
+        *([*from_job, *rules.target_in(network), drop] for network in gateway.refused),
         # Most packets are of a connection that was answered. The rest is to be asked of others.
-        [*from_job, *nft.connection(nft.ESTABLISHED), nft.verdict(nft.ACCEPT)],
+        [*from_job, *rules.connection(rules.ESTABLISHED), rules.verdict(rules.ACCEPT)],
         # What is of no connection is not translated either: errors that nobody has caused, pieces of connections.
-        [*from_job, *nft.no_connection(TRACKED), drop],
-        [*from_job, *new, nft.more_connections_than(gateway.connections), drop],
+        [*from_job, *rules.no_connection(TRACKED), drop],
+        [*from_job, *new, rules.more_connections_than(gateway.connections), drop],
         # The kernel does not count those that have ended, which stay in its table all the same (seen on 6.18).
-        [*from_job, *nft.protocol(TCP), *new, nft.faster_than(gateway.connections, REMEMBERED), drop],
+        [*from_job, *rules.protocol(TCP), *new, rules.faster_than(gateway.connections, REMEMBERED), drop],
         *accepted,
         [*from_job, drop],
     ]
@@ -180,9 +181,9 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft.Expression) -> list[Rul
 
 def _translation(gateway: Gateway, from_job: Rule) -> list[Rule]:
     """By link, not by address: nothing but the job's packets is touched."""
-    ports = nft.masqueraded(*router.JOBS_PORTS)
+    ports = rules.masqueraded(*router.JOBS_PORTS)
     return [
-        [*from_job, *nft.protocol(TCP), *ports],
-        [*from_job, *nft.protocol(UDP), *ports],
-        [*from_job, *nft.protocol(ICMP), *nft.masqueraded_portless()],
+        [*from_job, *rules.protocol(TCP), *ports],
+        [*from_job, *rules.protocol(UDP), *ports],
+        [*from_job, *rules.protocol(ICMP), *rules.masqueraded_portless()],
     ]

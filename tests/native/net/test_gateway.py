@@ -15,7 +15,7 @@ import pytest
 
 from moorage import networks
 from moorage.errors import MoorageError, UserError
-from moorage.net import connections, fabric, gateway, nft, router
+from moorage.net import connections, fabric, gateway, nft, router, rules
 from moorage.net.fabric import Site as Fabrics
 from moorage.net.gateway import Gateway, Site
 from moorage.net.links import WARY
@@ -200,8 +200,8 @@ def test_nor_is_it_reached_where_the_site_leads_what_comes_to_it(job: Job, hosts
 
 def leading(port: int, to: IPv4Address) -> nft.Table:
     """A site's rule for what comes to the port, by whichever address."""
-    translation = nft._expression("nat", type=1, family=nft.IPV4, reg_addr_min=1)
-    rule = [*nft.protocol(17), *nft.target_port(port), nft._immediate(1, to.packed), translation]
+    translation = rules._expression("nat", type=1, family=nft.IPV4, reg_addr_min=1)
+    rule = [*rules.protocol(17), *rules.target_port(port), rules._immediate(1, to.packed), translation]
     return nft.Table(nft.INET, "site", [nft.Chain("lead", "prerouting", -100, [rule], kind="nat")])
 
 
