@@ -49,6 +49,9 @@ env = ["OF_HIS=yes"]
 [network]
 default_rootless_network_cmd = "nobody"
 """
+# systemd's own file of this name says so.
+BELIEVING = "/etc/sysctl.d/50-default.conf"
+STRICT, LOOSE = "1", "2"
 SCRIPT = rf"""
 {SHELL}
 podman load --quiet --input /srv/lab/shell.tar
@@ -141,6 +144,30 @@ def test_with_none_they_reach_nobody(lab: Cluster, shell: Shell) -> None:
     assert run.heard == []
     assert ADDRESS not in run.facts["outside"].text
     assert nothing_of_his(run)
+
+
+def test_what_a_system_says_of_all_links_is_not_said_of_a_jobs(shell: Shell) -> None:
+    """udev says it once more of each new link, after root's part has had its say."""
+    with believing(shell), held(shell, GATE, f"{MOORED},uplink=kernel", *OPTIONS) as job:
+        shell.run(["ip", "link", "add", "other", "type", "bridge"])
+        shell.run(["udevadm", "settle"])
+        found = {link: rp_filter(shell, link) for link in ("other", f"moor{job.id}u")}
+        shell.run(["ip", "link", "del", "other"])
+    assert found == {"other": LOOSE, f"moor{job.id}u": STRICT}
+
+
+@contextmanager
+def believing(shell: Shell) -> Iterator[None]:
+    """As systems are on which each link believes what any other could have brought."""
+    shell.run(["tee", BELIEVING], input=f"net.ipv4.conf.*.rp_filter = {LOOSE}\n".encode())
+    try:
+        yield
+    finally:
+        shell.run(["rm", BELIEVING])
+
+
+def rp_filter(shell: Shell, link: str) -> str:
+    return shell.output("cat", f"/proc/sys/net/ipv4/conf/{link}/rp_filter")
 
 
 def test_the_fastest_by_what_was_measured_is_chosen(shell: Shell) -> None:
