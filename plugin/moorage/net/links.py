@@ -17,7 +17,8 @@ from moorage.errors import MoorageError
 
 NO_ADDRESS: Final = 1
 NOBODY: Final = "00:00:00:00:00:00"
-MAIN_TABLE: Final = 254
+# Of all routes to others, and of those to this host itself.
+MAIN_TABLE, OWN_TABLE = 254, 255
 # But for 01:80:c2:00:00:01, which no bridge ever passes on.
 ALL_GROUPS: Final = 0xFFFD
 # Of this network namespace.
@@ -117,9 +118,10 @@ class Links:
         ]
 
     def networks(self) -> list[IPv4Network]:
-        """The networks that this host has routes to, beside the way out for all others."""
-        routes = self.ip.get_routes(family=socket.AF_INET, table=MAIN_TABLE)
-        return [IPv4Network(f"{route.get_attr('RTA_DST')}/{route['dst_len']}") for route in routes if route["dst_len"]]
+        """The networks that this host has routes to by any rule of its own, beside the way out for all others."""
+        routes = self.ip.get_routes(family=socket.AF_INET)
+        elsewhere = [route for route in routes if route["dst_len"] and route.get_attr("RTA_TABLE") != OWN_TABLE]
+        return [IPv4Network(f"{route.get_attr('RTA_DST')}/{route['dst_len']}") for route in elsewhere]
 
     def way_out(self) -> int | None:
         """The link by which this host reaches all that it has no other route to; of several one."""

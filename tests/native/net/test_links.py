@@ -32,6 +32,16 @@ def test_the_way_out_may_be_several(hosts: list[Host], way: list[str]) -> None:
         assert here.way_out() == hosts[0].index(CABLE)
 
 
+@pytest.mark.parametrize("table", ["main", "52", "1000"])
+def test_networks_are_those_of_all_tables(hosts: list[Host], table: str) -> None:
+    """As VPNs have a table of their own; those to the host itself are no networks of others."""
+    with inside(hosts[0].namespace), links() as here:
+        before = here.networks()
+        assert list(map(str, before)) == ["192.0.2.0/24"]
+        run(["ip", "route", "add", "100.64.0.0/10", "via", "192.0.2.2", "table", table])
+        assert {*map(str, here.networks())} == {"192.0.2.0/24", "100.64.0.0/10"}
+
+
 @pytest.mark.parametrize(("code", "made"), [(errno.EAFNOSUPPORT, True), (errno.EINVAL, False)])
 def test_a_kernel_without_ipv6_makes_links_too(
     hosts: list[Host], monkeypatch: pytest.MonkeyPatch, code: int, made: bool
