@@ -73,8 +73,12 @@ EXCLUDED = (
     Exclusion("unit", r".*\.device is active", "systemd's names of devices"),
     Exclusion("file", r"/dev/loop\d+", "the kernel keeps a free one for the next who asks"),
     Exclusion("file", "/run/rpc_pipefs/nfs/.*", "the NFS client's, by another number after each boot"),
-    Exclusion("file", "/run/rpc_pipefs/nfsd4_cb/.*", "the file server's, by another number after each boot of a client"),
-    Exclusion("socket", r"tcp \S+ port 2049 of uid \d+", "the file server's end, taken for that of who came first by it"),
+    Exclusion(
+        "file", "/run/rpc_pipefs/nfsd4_cb/.*", "the file server's, by another number after each boot of a client"
+    ),
+    Exclusion(
+        "socket", r"tcp \S+ port 2049 of uid \d+", "the file server's end, taken for that of who came first by it"
+    ),
     Exclusion(
         "file", "(/var)?/tmp/systemd-private-[0-9a-f]{32}-(?!moorage).*", "a service's own, by another name each time"
     ),
