@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -50,9 +51,9 @@ def test_three_nodes_of_which_one_is_lost(three: Cluster, figures: Figures) -> N
     with spread(three, "--no-kill", GRES, script=OPENS + AFTERWARDS) as cluster:
         check_start(cluster, figures)
         check_network(three, cluster, figures)
-        lose(three.machine(LOST))
-        let_through(cluster.job)
-        cluster.job.wait_gone(GIVES_UP + 600)
+        with lost(three, three.machine(LOST)):
+            let_through(cluster.job)
+            cluster.job.wait_gone(GIVES_UP + 600)
         check_end(three, cluster)
 
 
@@ -87,12 +88,21 @@ def check_network(lab: Cluster, cluster: Spread, figures: Figures) -> None:
     figures.add("pod to pod of three nodes, of the guests' own path", pods / guests, "")
 
 
-def lose(machine: Machine) -> None:
-    """Slurm sees that its job is gone there when the node registers."""
+@contextmanager
+def lost(lab: Cluster, machine: Machine) -> Iterator[None]:
+    """It answers nobody, and Slurm gives it up, for which else it takes its time; after the block it boots anew."""
+    node = ["scontrol", "update", f"nodename=n{machine.number}"]
     before = machine.boot_id()
-    machine.reset()
-    machine.wait_boot(before, BOOT_LIMIT)
-    machine.shell.run(["systemctl", "restart", "slurmd"])
+    machine.pause()
+    lab.first.shell.run([*node, "state=down", "reason=lost"])
+    try:
+        yield
+    finally:
+        machine.reset()
+        machine.resume()
+        machine.wait_boot(before, BOOT_LIMIT)
+        # It may have come back by itself.
+        lab.first.shell.run([*node, "state=resume"], ok=(0, 1))
 
 
 def check_end(lab: Cluster, cluster: Spread) -> None:
