@@ -23,8 +23,9 @@ AT_FIRST: Final = "starting the agents"
 
 # srun's words (up to 26.05).
 _NODE_FAILURE: Final = re.compile(r"srun: error: Node failure on (\S+?)\.?")
-# Of one that ends by itself the code is told, and it has said why before.
+# Of one that ends by itself the code is told, and it has said why before, if it could be started at all.
 _KILLED: Final = re.compile(r"srun: error: (\S+): tasks? \S+: (?!Exited)(.+)")
+_ENDED: Final = re.compile(r"srun: error: (\S+): tasks? \S+: (Exited.*)")
 
 
 @dataclass
@@ -65,6 +66,8 @@ class Crew:
         self.process: subprocess.Popen[bytes] | None = None
         self._open: set[int] = set()
         self._told: set[str] = set()
+        # How, in srun's words.
+        self._ended: dict[str, str] = {}
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
         """In a session of its own: what a terminal sends is for the script."""
@@ -140,6 +143,16 @@ class Crew:
         needed = hosts if self.require == "all" else [self.first]
         return [node for node in needed if node not in heard_of]
 
+    @property
+    def mute(self) -> dict[str, str]:
+        """Whose agents have ended, and how, of those that have not said a word; it may still be on its way."""
+        heard_of = self.words.ready | self.words.failures.keys() | self.words.phases.keys()
+        return {node: how for node, how in self._ended.items() if node not in heard_of}
+
+    def lose_mute(self) -> None:
+        for node, how in self.mute.items():
+            self._lose(node, f"its agent has ended without a word, as Slurm says: {how}")
+
     def late(self, hosts: Sequence[str]) -> list[str]:
         """What those are at who are not ready."""
         return [self._by(node, self.words.phases.get(node, AT_FIRST)) for node in hosts if node not in self.words.ready]
@@ -203,14 +216,20 @@ class Crew:
             self._lose_all(found[1], "the node has failed, as Slurm says")
         elif self.nodes > 1 and (found := _KILLED.fullmatch(line.strip())):
             self._lose_all(found[1], f"its agent was ended, as Slurm says: {found[2]}")
+        elif self.nodes > 1 and (found := _ENDED.fullmatch(line.strip())):
+            self._ended |= dict.fromkeys(self._named(found[1]), found[2])
 
     def _lose_all(self, nodes: str, cause: str) -> None:
+        for node in self._named(nodes):
+            self._lose(node, cause)
+
+    def _named(self, nodes: str) -> Sequence[str]:
         # Only here: most jobs have one node.
         from moorage.net.nodelist import expand
 
         with suppress(MoorageError):
-            for node in expand(nodes, self.nodes):
-                self._lose(node, cause)
+            return expand(nodes, self.nodes)
+        return ()
 
     def _lose(self, node: str, cause: str) -> None:
         self.words.failures.setdefault(node, cause)

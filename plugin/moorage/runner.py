@@ -127,8 +127,7 @@ class Runner:
         """Each agent keeps limits of its own once it runs; that they do run, and all of it together, is ours to see."""
         limit, agents, hosts = self._longest_start, self._longest_silence, self.mooring.hosts
         deadline = Deadline(limit)
-        self.watch.until(self._heard_of, deadline.within(agents), self.progress.tick)
-        if not self._heard_of():
+        if not self._hear_of_all(deadline.within(agents)):
             missing = ", ".join(self.crew.unheard(hosts))
             raise MoorageError(f"{AT_FIRST}: not done after {agents:g} s, nothing was heard of {missing}")
         if not self.watch.until(self._started, deadline, self.progress.tick) and not self.crew.enough:
@@ -136,6 +135,14 @@ class Runner:
         if self.crew.words.cluster:
             last = Deadline(FOLLOWING * self.mooring.kubernetes.patience)
             self.watch.until(lambda: self.crew.settled or bool(self._deadly), last, self.progress.tick)
+
+    def _hear_of_all(self, deadline: Deadline) -> bool:
+        while not self._heard_of():
+            if not self.watch.until(lambda: self._heard_of() or bool(self.crew.mute), deadline, self.progress.tick):
+                return False
+            self.watch.until(lambda: self._heard_of() or not self.crew.mute, Deadline(ENDING))
+            self.crew.lose_mute()
+        return True
 
     def _heard_of(self) -> bool:
         return self._started() or not self.crew.unheard(self.mooring.hosts)

@@ -223,6 +223,18 @@ class TestSeveralNodes:
         assert not crew.gone
         assert crew.losses() == [f"{node}: its agent was ended, as Slurm says: Killed" for node in ("n2", "n3")]
 
+    def test_who_has_ended_is_mute_until_his_last_words_are_heard(self, crew: Crew) -> None:
+        exited = "echo 'srun: error: n[2-3]: tasks 1-2: Exited with exit code 2' >&2; read _; "
+        start(crew, saying(READY) + exited + saying(failed("n3")) + "cat")
+        assert crew.watch.until(lambda: bool(crew.mute), Deadline(LIMIT))
+        assert crew.mute == dict.fromkeys(("n2", "n3"), "Exited with exit code 2")
+        crew.command("next")
+        assert crew.watch.until(lambda: len(crew.mute) == 1, Deadline(LIMIT))
+        crew.lose_mute()
+        why = "its agent has ended without a word, as Slurm says: Exited with exit code 2"
+        assert sorted(crew.losses()) == [f"n2: {why}", "n3: no cgroup"]
+        assert crew.mute == {}
+
     @pytest.mark.parametrize(
         "line",
         [

@@ -118,6 +118,8 @@ mouth, ear = Mouth(lambda line: os.write(1, line)), Ear()
 for event in events:
     if event == "a moment":
         time.sleep(0.3)
+    elif isinstance(event, str):
+        os.write(2, event.encode() + b"\\n")
     else:
         mouth.say(event)
 while chunk := os.read(0, 65536):
@@ -134,6 +136,7 @@ def ready(node: str) -> dict[str, object]:
     return {"node": node, "event": "ready"}
 
 
+EXITED = "srun: error: n3: tasks 4-5: Exited with exit code 2"
 # For what is no matter of time.
 PATIENT = {"agents": 30, "podman": 30, "kill": 5}
 
@@ -200,6 +203,32 @@ class TestSeveralNodes:
         ended, said = run([ready(node) for node in heard], require)
         assert ended == code
         assert any(line in one for one in said)
+
+    @pytest.mark.parametrize(
+        ("require", "code", "line"),
+        [
+            ("all", 1, "n3: its agent has ended without a word, as Slurm says: Exited with exit code 2"),
+            (
+                "any",
+                9,
+                "not there: n3: its agent has ended without a word, as Slurm says: Exited with exit code 2; the",
+            ),
+        ],
+    )
+    def test_one_that_cannot_be_started_is_not_waited_for(
+        self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, require: str, code: int, line: str
+    ) -> None:
+        monkeypatch.setattr(runner, "ENDING", 0.2)
+        begun = time.monotonic()
+        said = [EXITED, ready("n1"), ready("n2")]
+        ended, told = run(said, require, wait=PATIENT)
+        assert (ended, time.monotonic() - begun < PATIENT["agents"]) == (code, True)
+        assert any(line in one for one in told)
+
+    def test_what_it_has_said_comes_first(self, run: Callable[..., Any]) -> None:
+        ended, told = run([EXITED, ready("n1"), ready("n2"), "a moment", failed("n3")], wait=PATIENT)
+        assert ended == 1
+        assert any("n3: no cgroup" in one for one in told)
 
     @pytest.mark.parametrize("require", ["all", "any"])
     def test_what_takes_too_long_is_named(self, run: Callable[..., Any], require: str) -> None:

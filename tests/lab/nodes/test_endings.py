@@ -150,7 +150,10 @@ def lost(lab: Cluster, job: Job) -> Iterator[None]:
         job.wait_state("PENDING")
         yield
     finally:
-        lab.machines[1].shell.run([*slurmd, "--signal=CONT"])
+        second = lab.machines[1].shell
+        second.run([*slurmd, "--signal=CONT"])
+        # slurmd is to end the job by its number: it would end the next life as well.
+        wait_until(lambda: not active(second, f"moorage-warden@{job.id}"), "the first life is there", SLURMS_LIMIT)
         # It may have come back by itself.
         lab.first.shell.run([*node, "state=resume"], ok=(0, 1))
 
@@ -189,7 +192,6 @@ def test_a_second_life_beside_what_is_left_of_the_first(lab: Cluster, watches: l
             begin_again(lab, job)
             job.wait_said("^again on 1", SLURMS_LIMIT)
             outlives(second, job)
-        wait_until(lambda: not active(second, f"moorage-warden@{job.id}"), "the first life is there", SLURMS_LIMIT)
         tell(job, "go")
         job.wait_gone()
     assert job.end == OWN_END
