@@ -153,7 +153,8 @@ def lost(lab: Cluster, job: Job) -> Iterator[None]:
         second = lab.machines[1].shell
         second.run([*slurmd, "--signal=CONT"])
         # slurmd is to end the job by its number: it would end the next life as well.
-        wait_until(lambda: not active(second, f"moorage-warden@{job.id}"), "the first life is there", SLURMS_LIMIT)
+        known = ["test", "-e", f"/var/lib/moorage/jobs/{job.id}.json"]
+        wait_until(lambda: second.run(known, ok=(0, 1)).code == 1, "the first life is there", SLURMS_LIMIT)
         # It may have come back by itself.
         lab.first.shell.run([*node, "state=resume"], ok=(0, 1))
 
