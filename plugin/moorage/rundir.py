@@ -31,8 +31,7 @@ def make(of: job.Job, limits: config.Run) -> None:
     let_through(of.run, of.uid)
     for name in ("etc", "bin", "helpers"):
         _directory(of.run / name, 0o755)
-    # What the job starts on this node later stays with the release that its Prolog was of, whatever comes in between.
-    (of.run / RELEASE).symlink_to(sys.prefix)
+    _keep_release(of)
     (of.run / "bin" / "moorage").symlink_to(f"../{RELEASE}/bin/moorage")
     for place in (of.user_run, of.scratch):
         _directory(place, 0o700)
@@ -44,6 +43,8 @@ def refuse(of: job.Job, line: str) -> None:
     if not of.run.is_dir():
         _directory(of.run, ROOTS)
         let_through(of.run, of.uid)
+        # By it the job's first node has an agent here that tells it.
+        _keep_release(of)
     files.replace(of.refusal, printable(line) + "\n", 0o644)
 
 
@@ -66,6 +67,11 @@ def let_through(place: Path, uid: int) -> None:
     """Only this user besides root passes; no mode can say that, for his group may be everybody's."""
     entries = [(_OWNER, 7, _NO_ID), (_USER, 1, uid), (_GROUP, 0, _NO_ID), (_MASK, 1, _NO_ID), (_OTHERS, 0, _NO_ID)]
     os.setxattr(place, ACL, _VERSION.pack(2) + b"".join(_ENTRY.pack(*entry) for entry in entries))
+
+
+def _keep_release(of: job.Job) -> None:
+    """What the job starts on this node later stays with the release that its Prolog was of, whatever comes between."""
+    (of.run / RELEASE).symlink_to(sys.prefix)
 
 
 def _directory(path: Path, mode: int) -> None:

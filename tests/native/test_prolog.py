@@ -106,7 +106,7 @@ def everything(place: Path) -> list[str]:
 
 
 def refusal() -> str:
-    assert [path.name for path in JOB.run.iterdir()] == ["refusal"]
+    assert {path.name for path in JOB.run.iterdir()} == {"refusal", "release"}
     return JOB.refusal.read_text()
 
 
@@ -216,7 +216,7 @@ def test_a_users_fault_is_told_to_the_job_alone(place: Path, changed: dict[str, 
     assert run(**changed) == 0
     assert refusal().startswith(words)
     assert refusal()[:-1].isprintable()
-    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
+    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal", "/mnt/run/17/release"]
 
 
 POLICY = """\
@@ -258,7 +258,7 @@ def test_who_may_not_is_told_and_the_node_goes_on(place: Path, changed: dict[str
     assert run(**WELCOME | changed) == 0
     assert refusal().startswith(words)
     assert refusal()[:-1].isprintable()
-    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
+    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal", "/mnt/run/17/release"]
 
 
 def test_who_is_in_no_group_may_not(rules: FakeCommand) -> None:
@@ -422,7 +422,7 @@ def test_whatever_fails_nothing_is_left_but_the_word(
     monkeypatch.setattr(module, name, lambda *_, **__: fail())
     assert run() == 0
     assert refusal() == "OSError: [Errno 28] No space left on device: tell the administrator of this node\n"
-    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
+    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal", "/mnt/run/17/release"]
 
 
 STARTS_NOTHING = '#!/bin/sh\n[ "$1" != start ] || { echo Job failed. >&2; exit 1; }\n'
@@ -432,7 +432,7 @@ def test_a_warden_that_does_not_start_undoes_all(place: Path, fake: Callable[...
     fake("systemctl").path.write_text(STARTS_NOTHING)
     assert run() == 0
     assert "moorage-warden@17.service: exit code 1: Job failed." in refusal()
-    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal"]
+    assert everything(place) == ["/mnt/run/17", "/mnt/run/17/refusal", "/mnt/run/17/release"]
     fake("systemctl")
     assert run() == 0
     assert JOB.description.exists()

@@ -122,7 +122,9 @@ def test_a_refusal_is_read_by_the_user_and_written_by_nobody(job: Job) -> None:
     assert as_somebody(USER, f"cat {job.refusal}").stdout == "no subuids: ask [2J for some\n"
     assert "Permission denied" in as_somebody(USER + 100, f"cat {job.refusal}").stderr
     assert "Permission denied" in as_somebody(USER, f"echo all is well >{job.refusal}").stderr
-    assert [path.name for path in job.run.iterdir()] == ["refusal"]
+    assert {path.name for path in job.run.iterdir()} == {"refusal", "release"}
+    # Another node has it told from here.
+    assert as_somebody(USER, f"readlink {job.run}/release").stdout == f"{sys.prefix}\n"
     assert mounts.below(job.run) == []
     rundir.refuse(job, "another")
     assert job.refusal.read_text() == "another\n"

@@ -47,7 +47,7 @@ def test_a_sound_node_serves(outcomes: dict[str, Outcome], name: str) -> None:
 def test_what_fails_a_job(outcomes: dict[str, Outcome], name: str) -> None:
     """One line, nothing else made, and nothing for slurmd to hold against the node."""
     found = outcomes[name]
-    assert (found.code, found.said, found.made, found.gone) == (0, "", ["refusal"], True), found
+    assert (found.code, found.said, found.made, found.gone) == (0, "", ["refusal", "release"], True), found
     assert re.fullmatch(FAILS[name] + "\n", found.refusal), found.refusal
 
 

@@ -27,7 +27,7 @@ def prolog(name: str) -> dict[str, object]:
         seconds = time.monotonic() - began
     made = sorted(entry.name for entry in RUN.iterdir()) if RUN.exists() else []
     refusal = (RUN / "refusal").read_text() if "refusal" in made else ""
-    if made == ["refusal"]:
+    if made == ["refusal", "release"]:
         shutil.rmtree(RUN)
     elif made:
         hook(EPILOG)
