@@ -101,7 +101,7 @@ def test_a_node_that_does_not_join_ends_the_job_unless_any_will_do(
     """Its container ends before it is invited, and the file that is kept for the user has what was known of it."""
     shell, second = lab.first.shell, lab.machines[1].shell
     with nothing_left_on(watches) as endings:
-        job = submit(shell, SEES, f"{moored.MOORED},require={require}", *NODES, *spread.SHAPE)
+        job = submit(shell, SEES, f"--k8s=require={require}", *NODES, *spread.SHAPE)
         endings[job.id] = f"a node that does not join, of which {require} are required"
         try:
             job.wait_said(f"n2: {INVITED}", moored.START_LIMIT)

@@ -68,6 +68,7 @@ EXCLUDED = (
         r"/sys/fs/cgroup/user\.slice/user-\d+\.slice/user-runtime-dir@\d+\.service",
         "systemd's, from a user's first login until some time after the last",
     ),
+    Exclusion("file", r"/run/systemd/sessions/\d+(\.ref)?", "logind's notes of logins, by other numbers after a boot"),
     Exclusion("file", "/run/udev/.*", "udev's notes of devices, which are looked at themselves"),
     Exclusion("file", "/dev/disk/.*", "udev's names of devices"),
     Exclusion("unit", r".*\.device is active", "systemd's names of devices"),
