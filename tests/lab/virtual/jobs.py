@@ -14,6 +14,8 @@ LIMIT = 240.0
 MOORED = "--k8s=cluster=none"
 # Not yet at its end: everything else that sacct or scontrol may say is one.
 UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "SIGNALING", "STAGE_OUT")
+# How a job that has lost a node has ended with it: it goes on without.
+WITHOUT_A_NODE = "RESIZING"
 # A job that has ended says no more. Its output may come from another node: once it is there, each look at it is at the
 # file server, but for some seconds before that the node may remember that it is not.
 _UNTIL_SAID = """
@@ -80,7 +82,7 @@ class Job:
                 "sacct", "--noheader", "--parsable2", f"--jobs={name}", f"--format=JobID,State,{fields}"
             )
             for row in (line.split("|") for line in rows.splitlines()):
-                if row[0] == name and row[1].split()[0] not in UNDER_WAY:
+                if row[0] == name and row[1].split()[0] not in (*UNDER_WAY, WITHOUT_A_NODE):
                     return row[2:]
             if time.monotonic() > deadline:
                 raise MoorageError(f"sacct does not know the end of {name}: {rows!r}")
