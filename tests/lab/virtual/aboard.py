@@ -86,7 +86,8 @@ class Roles:
                 there = (one for one in self.seen.values() if one.argv.endswith(HOLDER) and one.name != "podman")
                 return self._only(role, (one for one in there if self._is_below(one, self.pid("keeper"))))
             case "conmon":
-                return self._only(role, self._of("conmon", f"/run/moorage/{self.job.id}/"))
+                # A container's own: each command that is run in one has another.
+                return self._only(role, self._of("conmon", f" --conmon-pidfile /run/moorage/{self.job.id}/"))
             case "podman":
                 return self._only(role, (one for one in self._of("podman", " wait ") if "/run/" not in one.argv))
         raise ValueError(role)
