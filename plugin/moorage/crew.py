@@ -47,6 +47,10 @@ class Words:
     # Its number in the job.
     step: str = ""
 
+    @property
+    def heard_of(self) -> set[str]:
+        return self.ready | self.failures.keys() | self.phases.keys()
+
 
 class Crew:
     """`tell` gets every message that is not only for the record: what to show, what was not foreseen."""
@@ -139,14 +143,14 @@ class Crew:
 
     def unheard(self, hosts: Sequence[str]) -> list[str]:
         """Whose agents have not said a word, where it cannot be gone on without them."""
-        heard_of = self.words.ready | self.words.failures.keys() | self.words.phases.keys()
+        heard_of = self.words.heard_of
         needed = hosts if self.require == "all" else [self.first]
         return [node for node in needed if node not in heard_of]
 
     @property
     def mute(self) -> dict[str, str]:
         """Whose agents have ended, and how, of those that have not said a word; it may still be on its way."""
-        heard_of = self.words.ready | self.words.failures.keys() | self.words.phases.keys()
+        heard_of = self.words.heard_of
         return {node: how for node, how in self._ended.items() if node not in heard_of}
 
     def lose_mute(self) -> None:
