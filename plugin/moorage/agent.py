@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from moorage import bundle, course, placeholder, step, wire
+from moorage import bundle, placeholder, startphases, step, wire
 from moorage.channel import Ear, Message, Mouth, writer
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
@@ -51,14 +51,14 @@ def agent(environ: Mapping[str, str]) -> int:
             hand_on_roots_words(mooring, node, mouth)
         mouth.say({"node": node, "event": "failed", "cause": cause})
         if mooring:
-            tell_root(mooring, course.FAILED, cause)
+            tell_root(mooring, startphases.FAILED, cause)
         return 1
 
 
 def tell_root(mooring: Mooring, word: str, cause: str = "") -> bool:
     """How far the start has come, for the administrator; False if nobody listens. The job goes on all the same."""
     try:
-        wire.call(mooring.warden, "tell", TELLING, fields={"word": word, "cause": cause[: course.LONGEST_CAUSE]})
+        wire.call(mooring.warden, "tell", TELLING, fields={"word": word, "cause": cause[: startphases.LONGEST_CAUSE]})
     except wire.Refused:
         return True
     except MoorageError:
@@ -138,7 +138,7 @@ class Agent:
         """The keeper first, then what it all has used; when we are gone the warden removes the tree."""
         if self._ready:
             if self.told_to_end:
-                self._tell_root(course.DOWN)
+                self._tell_root(startphases.DOWN)
             self._tell_keeper({"command": "down"})
         elif not self.keeper_gone:
             # It may be waiting for Podman, and there is nothing to be gentle with yet.
@@ -186,11 +186,11 @@ class Agent:
     def _note(self, message: Message) -> None:
         match message:
             case {"event": "phase", "text": str(text)}:
-                self._tell_root(course.named(text))
+                self._tell_root(startphases.named(text))
             case {"event": "ready"}:
-                self._tell_root(course.READY)
+                self._tell_root(startphases.READY)
             case {"event": "failed", "cause": str(cause)}:
-                self._tell_root(course.FAILED, cause)
+                self._tell_root(startphases.FAILED, cause)
 
     def _tell_root(self, word: str, cause: str = "") -> None:
         """Each word once, and none any more after one that nobody took."""
@@ -226,7 +226,7 @@ class Agent:
         self._failed = True
         hand_on_roots_words(self.mooring, self.node, self.mouth)
         self._say("failed", cause=cause)
-        self._tell_root(course.FAILED, cause)
+        self._tell_root(startphases.FAILED, cause)
 
     def _say(self, event: str, **fields: object) -> None:
         self.mouth.say({"node": self.node, "event": event, **fields})

@@ -7,11 +7,10 @@ import pwd
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, TypeVar
 
-from moorage import disk, kernel, programs, shim, slurmconf, speed, subids, uplink
+from moorage import disk, idmap, kernel, programs, shim, slurmconf, speed, subids, uplink
 from moorage.config import Config
 from moorage.errors import UserError
 from moorage.facts import Facts
@@ -19,9 +18,6 @@ from moorage.finding import Finding
 from moorage.job import Job
 from moorage.node import Node
 from moorage.programs import Program
-
-if TYPE_CHECKING:
-    from moorage.images.view import Way
 
 POLICY: Final = "/etc/containers/policy.json"
 
@@ -83,29 +79,23 @@ def shim_checks(around: Surroundings) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class Scene:
-    """A node, as checks look at it; of its images they read every byte only if they are told to."""
+    """A node, as checks look at it."""
 
     config: Config
     around: Surroundings
     facts: Facts
     node: Node
-    every_byte: bool = False
 
-    @cached_property
-    def way(self) -> Way | None:
-        """How jobs see the images: a mount is tried for that, once for all checks."""
-        # Only here: a Prolog decides it for itself.
-        from moorage.images import view
 
-        return view.way(self.config.store)
+Seen = TypeVar("Seen", bound=Scene, contravariant=True)
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Generic[Seen]):
     """One thing to look at; some show to root alone, and some take more than a moment."""
 
     name: str
-    look: Callable[[Scene], Iterator[Finding]]
+    look: Callable[[Seen], Iterator[Finding]]
     for_root: bool = False
     slow: bool = False
 
@@ -116,7 +106,7 @@ def node_checks(config: Config, around: Surroundings, facts: Facts, node: Node |
     return (finding for check in EACH_JOB for finding in check.look(scene))
 
 
-def user_checks(job: Job, granted: Mapping[str, list[subids.Range]], node: Node | None = None) -> Iterator[Finding]:
+def user_checks(job: Job, granted: Mapping[str, list[idmap.Range]], node: Node | None = None) -> Iterator[Finding]:
     """What keeps this user's jobs from starting on this node."""
     if job.uid == 0:
         yield Finding("user", "root has no use for --k8s", "submit the job as a user", "user")
@@ -160,7 +150,7 @@ def _uplink(scene: Scene) -> Iterator[Finding]:
 
 
 # In the order in which jobs are told of the first.
-EACH_JOB: Final = (
+EACH_JOB: Final[tuple[Check[Scene], ...]] = (
     Check("shim", lambda scene: shim_checks(scene.around)),
     Check("slurm", lambda scene: programs.slurm(scene.around.slurm_says)),
     Check("slurm.conf", lambda scene: slurmconf.check(scene.around.slurm_conf, scene.around.slurm)),

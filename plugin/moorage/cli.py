@@ -32,7 +32,7 @@ VERBS: Final = {
     "kubeconfig": Verb("say where this job's kubeconfig is, or show it", "moorage.verbs.kubeconfig"),
     "load": Verb("bring an image out of an archive into this job's cluster", "moorage.verbs.load"),
     "down": Verb("take down early what this job has", "moorage.down"),
-    "sweep": Verb("clear up after jobs that nobody answers for", "moorage.sweep"),
+    "sweep": Verb("clear up after jobs that nobody answers for", "moorage.verbs.sweep"),
     "check-spec": Verb("say whether SPEC may follow --k8s=", "moorage.verbs.check_spec"),
     "doctor": Verb("look for what would keep jobs from starting on this node", "moorage.verbs.doctor"),
     "config": Verb("show every setting and where it comes from", "moorage.verbs.config"),

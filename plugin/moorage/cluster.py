@@ -21,6 +21,7 @@ from moorage import (
     failure,
     kind,
     kubeconfig,
+    kubernetes,
     nodeimage,
     phases,
     readiness,
@@ -65,7 +66,7 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
     site = mooring.kubernetes
     if not site.image:
         raise UserError("this site has settled on no node image", f"{ADMINISTRATOR}: kubernetes.image in moorage.yaml")
-    version = kind.version(site.image, mooring.spec.version)
+    version = kubernetes.version(site.image, mooring.spec.version)
     whole = share.machine()
     job = share.of_job(tree, whole, os.environ)
     share.check(job, share.Least(site.least_cpus, site.least_memory))

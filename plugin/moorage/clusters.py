@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from moorage import kind, programs
+from moorage import kubernetes, programs
 from moorage.config import Config
 from moorage.errors import UserError
 from moorage.facts import Facts
@@ -23,10 +23,10 @@ FARTHEST_APART: Final = 1
 
 def check(images: Iterable[str], named: Path | None, facts: Facts) -> Iterator[Finding]:
     """What shows to everybody: the images' names, and the program kind, which the site may have named."""
-    offered: list[kind.Version] = []
+    offered: list[kubernetes.Version] = []
     for image in images:
         try:
-            offered.append(kind.version(image))
+            offered.append(kubernetes.version(image))
         except UserError as error:
             yield Finding(CHECK, error.what, error.remedy)
     yield from _kind(named, facts)
@@ -62,7 +62,7 @@ def kubectl(facts: Facts) -> str:
     return programs.version(program, facts, "version", "--client") if program else ""
 
 
-def _kubectl(offered: Iterable[kind.Version], facts: Facts) -> Iterator[Finding]:
+def _kubectl(offered: Iterable[kubernetes.Version], facts: Facts) -> Iterator[Finding]:
     has = programs.number(said := kubectl(facts))
     for wanted in offered:
         if has and (has[0] != wanted[0] or abs(has[1] - wanted[1]) > FARTHEST_APART):

@@ -10,8 +10,8 @@ from typing import Any, Final, NoReturn
 
 import yaml
 
-from moorage.config import Entry
 from moorage.errors import UserError
+from moorage.load import Entry
 
 MOST_BYTES: Final = 1 << 18
 # Sections do not nest deeper than this.

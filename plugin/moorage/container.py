@@ -13,7 +13,7 @@ from typing import Final
 from moorage.command import Completed, run
 from moorage.errors import MoorageError
 from moorage.mooring import Mooring
-from moorage.podman import inside
+from moorage.podmanenv import inside
 from moorage.tree import INIT
 
 CGROUPS: Final = Path("/sys/fs/cgroup")

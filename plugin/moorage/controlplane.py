@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from moorage.kind import Plan, Version
+    from moorage.kind import Plan
+    from moorage.kubernetes import Version
 
 # From then on the format that says so is no beta any more, and kubectl heeds preferences.
 SETTLED: Final = (1, 34)

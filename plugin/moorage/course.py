@@ -16,38 +16,11 @@ from typing import Final
 
 from moorage import files, job
 from moorage.errors import MoorageError
+from moorage.startphases import DOWN, ENDS, FAILED, LONGEST_CAUSE, PHASES, READY, TOLD
 
 NAME: Final = "course"
-# By what the job's output has for them.
-PHASES: Final[Mapping[str, str]] = {
-    "cgroup": "asking for a cgroup",
-    "podman": "preparing Podman",
-    "image": "looking for the node image",
-    "load": "loading the node image",
-    "kind": "starting kind",
-    "container": "creating the node container",
-    "configuration": "configuring the node",
-    "control-plane": "starting the control plane",
-    "network": "installing the pod network",
-    "storage": "installing the storage class",
-    "readiness": "waiting until the cluster is ready",
-    "invitation": "waiting for the first node's control plane",
-    "join": "joining the cluster",
-    "nodes": "waiting until all nodes are ready",
-}
-OTHER: Final = "other"
-READY: Final = "ready"
-FAILED: Final = "failed"
-DOWN: Final = "down"
-# The Prolog's own, and what comes before a user's process is there to tell.
-PROLOG: Final = "prolog"
-LAUNCH: Final = "launch"
-ENDS: Final = frozenset({READY, FAILED, DOWN})
-TOLD: Final = (*PHASES, OTHER, READY, FAILED, DOWN)
-SPANS: Final = (PROLOG, LAUNCH, *PHASES, OTHER)
 # A start has a dozen steps; nobody has more to tell.
 MOST: Final = 64
-LONGEST_CAUSE: Final = 300
 
 
 @dataclass(frozen=True)
@@ -116,11 +89,6 @@ class Course:
 
     def _first(self, word: str) -> Step | None:
         return next((step for step in self.steps if step.word == word), None)
-
-
-def named(text: str) -> str:
-    """The phase that a job's output calls so; details may follow."""
-    return next((name for name, said in PHASES.items() if text.startswith(said)), OTHER)
 
 
 def now() -> float:

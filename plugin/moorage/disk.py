@@ -11,8 +11,7 @@ from typing import Final
 from moorage import mounts, programs, quota
 from moorage.config import Scratch
 from moorage.finding import Finding
-from moorage.scratch import inodes
-from moorage.settings import shown_size
+from moorage.settings import inodes, shown_size
 
 # Others are on the network, or nobody has tried them.
 LOCAL: Final = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})

@@ -15,7 +15,7 @@ from typing import Final, Self
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError
 from moorage.exec import DOWN, EXEC, EXITED, FAILED, KILLED, LENGTH
-from moorage.podman import Places, inside
+from moorage.podmanenv import Places, inside
 
 MOST_BYTES: Final = 8 << 20
 DESCRIPTORS: Final = 4

@@ -6,15 +6,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from moorage import (
     clock,
-    config,
     disk,
     features,
     job,
     kernel,
+    load,
     programs,
     several,
     slurmconf,
@@ -32,8 +33,26 @@ from moorage.facts import Facts, remembered
 from moorage.finding import Finding
 from moorage.node import Node
 
+if TYPE_CHECKING:
+    from moorage.images.view import Way
+
 QOS_TOLD: Final = (26, 5)
 SLURMD: Final = "*.slice/slurmd.service/cgroup.procs"
+
+
+@dataclass(frozen=True)
+class Examined(Scene):
+    """A node, as the doctor looks at it; it reads every byte of the images only if it is told to."""
+
+    every_byte: bool = False
+
+    @cached_property
+    def way(self) -> Way | None:
+        """How jobs see the images: a mount is tried for that, once for all checks."""
+        # Only here: a Prolog decides it for itself.
+        from moorage.images import view
+
+        return view.way(self.config.store)
 
 
 @dataclass
@@ -68,7 +87,7 @@ def _own_mounts(scene: Scene) -> Iterator[Finding]:
                     return
 
 
-def _limits(scene: Scene) -> Iterator[Finding]:
+def _limits(scene: Examined) -> Iterator[Finding]:
     taken = {
         "Prolog": scene.config.prolog_limit(_asking(scene), _copying(scene)),
         "Epilog": scene.config.epilog_limit,
@@ -86,7 +105,7 @@ def _asking(scene: Scene) -> float:
     return peers.WAIT
 
 
-def _copying(scene: Scene) -> float:
+def _copying(scene: Examined) -> float:
     """How long a Prolog may copy images; only root may know whether any does."""
     if os.geteuid() != 0 or not scene.config.store.path.exists():
         return 0
@@ -170,14 +189,14 @@ def _node_image(scene: Scene) -> Iterator[Finding]:
             yield from clusters.image(image, scene.config)
 
 
-def _store(scene: Scene) -> Iterator[Finding]:
+def _store(scene: Examined) -> Iterator[Finding]:
     if scene.config.store.path.exists():
         from moorage.images import health
 
         yield from health.check(scene.config.store, lambda: scene.way, every_byte=scene.every_byte)
 
 
-def _images(scene: Scene) -> str:
+def _images(scene: Examined) -> str:
     from moorage.images import health
 
     # What is wrong with it is found elsewhere.
@@ -193,7 +212,7 @@ def _leftovers(scene: Scene) -> Iterator[Finding]:
 
 
 # What costs too much for each job, or concerns what none of them meets.
-MORE: Final = (
+MORE: Final[tuple[Check[Examined], ...]] = (
     Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
     Check("time limits", _limits),
     Check("accounting", lambda scene: slurmconf.accounting(scene.around.slurm_conf, scene.around.slurm)),
@@ -214,6 +233,7 @@ MORE: Final = (
     Check("store", _store, for_root=True),
     Check("leftovers", _leftovers, for_root=True),
 )
+ALL: Final[tuple[Check[Examined], ...]] = (*EACH_JOB, *MORE)
 
 
 def examine(
@@ -229,15 +249,15 @@ def examine(
             around = look_around(settings, facts, environ)
         except OSError as error:
             raise UserError(f"{error.filename} cannot be read ({error.strerror})", "run it with sudo") from None
-        scene = Scene(settings, around, facts, node or Node(), every_byte)
-        _carry_out([check for check in (*EACH_JOB, *MORE) if not (quick and check.slow)], scene, report)
+        scene = Examined(settings, around, facts, node or Node(), every_byte)
+        _carry_out([check for check in ALL if not (quick and check.slow)], scene, report)
         report.versions |= versions.of(scene)
         if not quick:
             report.images = _images(scene)
     return report
 
 
-def _carry_out(checks: Sequence[Check], scene: Scene, report: Report) -> None:
+def _carry_out(checks: Sequence[Check[Examined]], scene: Examined, report: Report) -> None:
     """Each of them, whatever becomes of another."""
     root = os.geteuid() == 0
     for check in checks:
@@ -257,7 +277,7 @@ def _carry_out(checks: Sequence[Check], scene: Scene, report: Report) -> None:
 def _configuration(report: Report, facts: Facts) -> Config | None:
     """None where no sense can be made of the file: what the site wants of this node is not known then."""
     try:
-        settings, faults = config.whole(config.entries(config.PLACE, facts), config.PLACE)
+        settings, faults = load.whole(load.entries(load.PLACE, facts), load.PLACE)
     except UserError as fault:
         report.add(Finding("configuration", fault.what, fault.remedy))
         return None

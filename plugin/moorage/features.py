@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from moorage import cdi, config
+from moorage import cdi, load
 from moorage.config import read
 from moorage.errors import UserError
 from moorage.facts import Facts
@@ -104,7 +104,7 @@ def _numbers(device: str, known: Known = NONE) -> Iterator[str]:
 
 
 def place() -> Path:
-    return config.PLACE.parent / DIRECTORY
+    return load.PLACE.parent / DIRECTORY
 
 
 def examine(directory: Path | None = None, facts: Facts | None = None) -> tuple[list[Feature], list[UserError]]:
@@ -127,7 +127,7 @@ def _examined(path: Path, facts: Facts) -> tuple[Feature, list[UserError]]:
     if not _NAME.fullmatch(path.stem):
         return Feature(path=path), [UserError(f"{path} is no name for a feature", "use a-z, 0-9, _ and -")]
     try:
-        feature, faults = config.checked(Feature, config.entries(path, facts), path, path=path)
+        feature, faults = load.checked(Feature, load.entries(path, facts), path, path=path)
     except UserError as fault:
         return Feature(path=path), [fault]
     if not feature.gres and (name := next(feature.numbered, None)):

@@ -16,7 +16,7 @@ from typing import Final
 from moorage import visitor
 from moorage.errors import MoorageError
 from moorage.mooring import Mooring
-from moorage.podman import inside
+from moorage.podmanenv import inside
 
 # By where it really is: in there Podman has a /run of its own.
 PYTHON: Final = Path(sys.executable).parent.resolve() / Path(sys.executable).name

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-from moorage.subids import Range
+from typing import Final, Self
 
 READ_ONLY: Final = 0x1
 NOSUID: Final = 0x2
@@ -132,3 +130,22 @@ def _called(number: int, path: Path, *words: object) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), os.fspath(path))
     return result
+
+
+@dataclass(frozen=True)
+class Range:
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+    def meets(self, other: Self) -> bool:
+        return self.start < other.end and other.start < self.end
+
+    def __contains__(self, number: int) -> bool:
+        return self.start <= number < self.end
+
+    def __str__(self) -> str:
+        return f"{self.start}-{self.end - 1}"

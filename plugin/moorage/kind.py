@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from moorage import controlplane
 from moorage.controlplane import AUTHENTICATION, FILES, SETTLED
-from moorage.errors import UserError
 from moorage.hardware import Bind, Hardware
+from moorage.kubernetes import Version
 
-# The first whose API server can keep strangers out of everything but its health.
-OLDEST: Final = (1, 32)
 # From then on kind (0.33) tells kubeadm all in its format v1beta4, and before in v1beta3.
 BETA4: Final = (1, 36)
 PATCHES: Final = "patches"
@@ -34,9 +31,6 @@ CONTAINERD: Final = """\
 """
 
 Storage = Literal["memory", "disk"]
-Version = tuple[int, ...]
-
-_TAG: Final = re.compile(r":v(\d+\.\d+(?:\.\d+)?)[^:/@]*(?:@sha256:[0-9a-f]{64})?$")
 _TOKEN: Final = string.ascii_lowercase + string.digits
 
 
@@ -88,37 +82,6 @@ def name(job: int) -> str:
 def node(job: int, place: int = 0) -> str:
     """The container that is the job's first node, or another one: by kind's rule, with a number of ours."""
     return f"{name(job)}-worker{place}" if place else f"{name(job)}-control-plane"
-
-
-def version(image: str, wanted: str | None = None) -> Version:
-    """The Kubernetes in the image, which its tag says; a UserError if that cannot do, or is not what was wanted."""
-    found = _TAG.search(image)
-    if not found:
-        raise UserError(
-            f"the tag of node image {image} names no version", "give it one: kubernetes.image: NAME:v1.36.3"
-        )
-    has = tuple(map(int, found[1].split(".")))
-    if has < OLDEST:
-        raise UserError(f"{image} is too old: its API cannot be closed to strangers", "take Kubernetes 1.32 or newer")
-    if wanted and not _is(has, wanted):
-        raise UserError(f"this node has Kubernetes {found[1]} and not {wanted}", f"ask for version={found[1]}")
-    return has
-
-
-def chosen(images: Sequence[str], wanted: str) -> str:
-    """The first of the site's images that is this Kubernetes; a UserError that names those that there are."""
-    offered = {image: version(image) for image in images}
-    for image, has in offered.items():
-        if _is(has, wanted):
-            return image
-    there = [".".join(map(str, has)) for has in offered.values()]
-    what = f"this node has Kubernetes {' and '.join(there)} and not {wanted}"
-    raise UserError(what, f"ask for {' or '.join(f'version={one}' for one in there)}")
-
-
-def _is(has: Version, wanted: str) -> bool:
-    """1.36.3 is a 1.36, too."""
-    return has[: wanted.count(".") + 1] == tuple(map(int, wanted.split(".")))
 
 
 def bootstrap_token() -> str:

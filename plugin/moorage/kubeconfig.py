@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from moorage.errors import UserError
-from moorage.podman import Places
+from moorage.podmanenv import Places
 
 
 def place(places: Places) -> Path:

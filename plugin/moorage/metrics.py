@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from moorage import __version__, course, files, record, state, tally
+from moorage import __version__, files, record, startphases, state, tally
 from moorage.errors import MoorageError
 from moorage.record import Record
 from moorage.tally import BOUNDS, Labels, Spread, Tally
@@ -48,7 +48,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         "counter",
         "Starts that failed: refused by the Prolog, by its check, or failed later, by phase.",
         ("stage", "cause"),
-        _each(["prolog"], USUAL) + _each(["start"], course.SPANS),
+        _each(["prolog"], USUAL) + _each(["start"], startphases.SPANS),
     ),
     tally.ENDINGS: Family(
         "counter",
@@ -66,7 +66,9 @@ FAMILIES: Final[Mapping[str, Family]] = {
     tally.START: Family(
         "histogram", "From the beginning of the Prolog until the job was ready.", ("cluster",), _each(CLUSTERS)
     ),
-    tally.PHASE: Family("histogram", "Each phase of a start that came to its end.", ("phase",), _each(course.SPANS)),
+    tally.PHASE: Family(
+        "histogram", "Each phase of a start that came to its end.", ("phase",), _each(startphases.SPANS)
+    ),
     RUNNING: Family("gauge", "Jobs with --k8s between their Prolog and their Epilog.", ("cluster",), _each(CLUSTERS)),
     LEFT: Family("gauge", "Jobs that are over, and have left something that a sweep has yet to remove.", first=((),)),
     BUILD: Family("gauge", "1, for the release that wrote this.", ("version",)),

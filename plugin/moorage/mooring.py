@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, Self
 from moorage import job
 from moorage.errors import MoorageError, UserError
 from moorage.hardware import Hardware
-from moorage.podman import Places
+from moorage.podmanenv import Places
 from moorage.spec import Spec
 
 UNPREPARED: Final = "tell the administrator of this node: `journalctl -t moorage` shows what its Prolog did"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyroute2.netlink.exceptions import NetlinkError
 
+from moorage import wire
 from moorage.errors import MoorageError, UserError
 from moorage.net import demands, fabric, gateway, names, namespace, nft, underlay
 from moorage.net.fabric import Fabric
@@ -61,9 +62,9 @@ def plug(state: State, what: str, descriptor: int) -> None:
     namespace.verify(descriptor, state.job.uid)
     with _told():
         if what == FABRIC and state.fabric:
-            fabric.plug(state.fabric, descriptor, names.ENDS[what])
+            fabric.plug(state.fabric, descriptor, wire.ENDS[what])
         elif what == UPLINK and state.gateway:
-            gateway.plug(state.gateway, descriptor, names.ENDS[what])
+            gateway.plug(state.gateway, descriptor, wire.ENDS[what])
         else:
             raise MoorageError(f"this job has no {what} to plug")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from moorage import phases
+from moorage import kubernetes, phases
 from moorage.container import Container
 from moorage.errors import UserError
-from moorage.images import catalog
 from moorage.phases import Course
 
 ADMINISTRATOR: Final = "tell the administrator of this node"
@@ -31,7 +30,7 @@ def provide(node: Container, image: str, course: Course) -> str:
 
 
 def _name(node: Container, image: str, course: Course) -> str | None:
-    return next((name for name in catalog.full_names(image) if _is_there(node, name, course)), None)
+    return next((name for name in kubernetes.full_names(image) if _is_there(node, name, course)), None)
 
 
 def _is_there(node: Container, name: str, course: Course) -> bool:

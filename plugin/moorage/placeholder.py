@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from moorage import wire
 from moorage.mooring import Mooring
-from moorage.podman import Places
+from moorage.podmanenv import Places
 from moorage.watch import FROM_OUTSIDE, Signals
 
 DOOR = "agent.sock"

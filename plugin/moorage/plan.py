@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from moorage import podman, programs, subids, subnets, uplink
+from moorage import idmap, podman, programs, subnets, uplink
 from moorage.checks import Surroundings
 from moorage.config import Config
 from moorage.errors import MoorageError
@@ -38,7 +38,7 @@ class Plan:
     config: Config
     around: Surroundings
     uplink: uplink.Choice
-    granted: Mapping[str, list[subids.Range]]
+    granted: Mapping[str, list[idmap.Range]]
     # That of its cluster, where it has one and the site has settled on any.
     image: str | None = None
     outfit: Outfit = field(default_factory=Outfit)

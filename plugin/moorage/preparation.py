@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from moorage import course, files, journal, lock, podman, record, rundir, scratch, systemd
+from moorage import course, files, journal, lock, podman, record, rundir, scratch, startphases, systemd
 from moorage.command import run
 from moorage.config import Config
 from moorage.deadline import Deadline
@@ -83,7 +83,7 @@ def _make(plan: Plan) -> None:
         rundir.prepare()
         rundir.make(job, config.run)
         files.create(job.log, "")
-        course.note(job, course.PROLOG, at=Process.current().began)
+        course.note(job, startphases.PROLOG, at=Process.current().began)
         scratch.make(job, config.scratch)
         tools = replace(plan.tools, images=_show_images(plan))
         for name, (text, mode) in podman.files(job, tools).items():
@@ -92,7 +92,7 @@ def _make(plan: Plan) -> None:
         # The warden takes it; until then the state names this process as the job's owner.
         held.release()
         run(["systemctl", "start", systemd.warden_unit(job.id)], limit=config.wait.warden)
-        course.note(job, course.LAUNCH)
+        course.note(job, startphases.LAUNCH)
 
 
 def _about(plan: Plan) -> About:

@@ -10,8 +10,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from moorage import checks, features, fleet, journal, policy, preparation, record, rundir, slurmconf, subids, uplink
-from moorage import config as configuration
+from moorage import (
+    checks,
+    features,
+    fleet,
+    journal,
+    policy,
+    preparation,
+    record,
+    rundir,
+    slurmconf,
+    subids,
+    uplink,
+)
 from moorage.checks import Surroundings
 from moorage.config import Config, Policy
 from moorage.errors import MoorageError, UsageError, UserError
@@ -20,6 +31,7 @@ from moorage.features import Outfit
 from moorage.finding import Finding
 from moorage.fleet import Fleet
 from moorage.job import Job
+from moorage.load import load
 from moorage.option import HOOK
 from moorage.plan import Plan
 from moorage.preparation import PHASE
@@ -115,7 +127,7 @@ def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
 def _configure(known: Known, facts: Facts) -> list[Finding]:
     """What is wrong with the configuration; the shim is looked for all the same."""
     try:
-        known.config = configuration.load(facts=facts)
+        known.config = load(facts=facts)
     except UserError as error:
         return [Finding("configuration", error.what, error.remedy)]
     return []
@@ -174,10 +186,10 @@ def _image(spec: Spec, config: Config) -> str | None:
     if spec.version is None or not config.kubernetes.images:
         return config.kubernetes.image
     # Only here: most jobs take what there is.
-    from moorage import kind
+    from moorage import kubernetes
 
     with blamed("kubernetes", "user"):
-        return kind.chosen(config.kubernetes.images, spec.version)
+        return kubernetes.chosen(config.kubernetes.images, spec.version)
 
 
 def _put_on_record(known: Known, found: Finding) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from moorage import __version__, course, files, job, journal
+from moorage import __version__, files, job, journal, startphases
 from moorage.errors import MoorageError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def ended(state: State, of: Course, left: Iterable[Leftover], ending: Ending) ->
     return {
         **_head(state.job),
         "outcome": of.outcome,
-        "phase": None if of.outcome == course.READY else of.reached or None,
+        "phase": None if of.outcome == startphases.READY else of.reached or None,
         "cause": _short(of.cause) or None,
         "ending": _ending(state, of, ending),
         "by": ending.by,
@@ -82,7 +82,7 @@ def refused(of: job.Job | None, spec: Spec | None, finding: Finding, begun: floa
         **(_head(of) if of else {}),
         **({"spec": spec.as_dict()} if spec else {}),
         "outcome": "refused",
-        "phase": course.PROLOG,
+        "phase": startphases.PROLOG,
         "check": finding.check,
         "fault": finding.fault,
         "cause": _short(str(finding)),

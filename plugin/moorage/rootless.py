@@ -11,7 +11,7 @@ from moorage.command import run
 from moorage.errors import MoorageError
 from moorage.hardware import Hardware
 from moorage.mooring import Mooring
-from moorage.podman import hardware_conf, inside
+from moorage.podmanenv import hardware_conf, inside
 
 # Whoever finds it there moves himself, or his helpers, to a scope of the user's own systemd, outside the job: Podman
 # 5.4, and netavark 1.14 with its name server, which fails altogether where there is no such systemd.

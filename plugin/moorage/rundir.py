@@ -11,7 +11,7 @@ from typing import Final
 
 from moorage import config, files, job, mounts
 from moorage.errors import MoorageError
-from moorage.podman import RELEASE
+from moorage.podmanenv import RELEASE
 
 ROOTS: Final = 0o700
 # An access control list as the kernel takes it: a version, then tag, permissions and id of each entry.

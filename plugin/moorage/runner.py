@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from moorage import bundle, command, kubeconfig, option, phases, podman, step
+from moorage import bundle, command, kubeconfig, option, phases, podmanenv, step
 from moorage.crew import AT_FIRST, Crew
 from moorage.deadline import Deadline
 from moorage.errors import FAILED, MoorageError, UsageError, UserError
 from moorage.mooring import Mooring
 from moorage.progress import Progress, duration, size
 from moorage.script import Script, end_as
-from moorage.status import answers
 from moorage.strays import Strays
 from moorage.watch import Signals, Watch, heeded, name
 
@@ -166,7 +166,7 @@ class Runner:
 
     def _follow(self, argv: Sequence[str]) -> int:
         """Run the script; whatever becomes of the agents meanwhile, its code is the job's."""
-        environ = podman.script(option.without(self.environ), self.mooring.places)
+        environ = podmanenv.script(option.without(self.environ), self.mooring.places)
         if cluster := self.crew.words.cluster:
             environ = kubeconfig.script(environ, self.mooring.places, **cluster)
         self.script = script = Script(argv, environ)
@@ -256,3 +256,12 @@ class Runner:
         }
         kept = bundle.write([submitted, Path.home()], f"moorage-{self.mooring.job}", parts)
         return f" (more in {kept})" if kept else ""
+
+
+def answers(door: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(os.fspath(door))
+        except OSError:
+            return False
+    return True

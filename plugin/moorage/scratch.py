@@ -15,9 +15,9 @@ from typing import Final
 from moorage import config, loop, mounts, quota, trash
 from moorage.command import run
 from moorage.job import Job
+from moorage.settings import BYTES_PER_INODE, inodes
 from moorage.state import Scratch
 
-BYTES_PER_INODE: Final = 16384
 # It holds nothing that anybody wants back after a crash, and its inode tables read as zeros as they are.
 MAKE_FEATURES: Final = (
     "-O",
@@ -85,10 +85,6 @@ def release(what: Scratch) -> None:
         case "project":
             with suppress(FileNotFoundError):
                 quota.unbound(source.parent, quota.project_of(int(source.name)))
-
-
-def inodes(size: int) -> int:
-    return size // BYTES_PER_INODE
 
 
 def _image(image: Path, size: int) -> None:

@@ -272,3 +272,10 @@ def _numbers(network: str) -> tuple[int, int]:
 
 def images() -> Reader:
     return _list(_IMAGE, "a list of images with their tags, each once, such as [kindest/node:v1.35.4]; [] for none")
+
+
+BYTES_PER_INODE: Final = 16384
+
+
+def inodes(size: int) -> int:
+    return size // BYTES_PER_INODE

@@ -5,17 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from moorage import job, wire
 from moorage.errors import MoorageError
 from moorage.mooring import Mooring, this_job
-from moorage.podman import Places
+from moorage.podmanenv import Places
 from moorage.progress import duration, size
+from moorage.runner import answers
 
 USAGE_LIMIT: Final = 5.0
 
@@ -67,15 +66,6 @@ def report(number: int) -> dict[str, object]:
         # Only a task of the job is answered.
         found["usage"] = wire.call(mooring.warden, "usage", USAGE_LIMIT)
     return found
-
-
-def answers(door: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        try:
-            connection.connect(os.fspath(door))
-        except OSError:
-            return False
-    return True
 
 
 def _reports(environ: Mapping[str, str]) -> Iterator[dict[str, object]]:

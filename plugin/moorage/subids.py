@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Final, Self
+from typing import Final
 
 from moorage.command import run
 from moorage.finding import Finding
+from moorage.idmap import Range
 from moorage.job import LARGEST_ID, Job
 from moorage.node import Node
 
@@ -24,25 +25,6 @@ MOST_PROBES: Final = 64
 MOST_TOLD: Final = 10
 LIMIT: Final = 30.0
 LOCAL_SOURCES: Final = frozenset({"altfiles", "compat", "files", "systemd"})
-
-
-@dataclass(frozen=True)
-class Range:
-    start: int
-    count: int
-
-    @property
-    def end(self) -> int:
-        return self.start + self.count
-
-    def meets(self, other: Self) -> bool:
-        return self.start < other.end and other.start < self.end
-
-    def __contains__(self, number: int) -> bool:
-        return self.start <= number < self.end
-
-    def __str__(self) -> str:
-        return f"{self.start}-{self.end - 1}"
 
 
 @dataclass(frozen=True)

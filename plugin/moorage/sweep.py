@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from moorage import journal, lock, record, state
+from moorage import lock, state
 from moorage.clearance import Leftover, clear_held
 from moorage.deadline import Deadline
-from moorage.errors import MoorageError, UserError
+from moorage.errors import MoorageError
 from moorage.lock import Lock
 from moorage.net import names
 from moorage.record import Ending
 from moorage.state import State
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser
-
-LIMIT: Final = 600.0
+    pass
 EACH: Final = 60.0
 
 
@@ -78,30 +75,3 @@ def _why(known: State | None) -> str:
     if known is None:
         return "nothing is known of it but its links"
     return "its processes are gone" if known.this_boot else "the node has booted since"
-
-
-def main(words: Sequence[str]) -> int:
-    arguments = _parser().parse_args(words)
-    if os.geteuid() != 0:
-        raise UserError("only root can sweep a node", "run it with sudo")
-    code = 0
-    for found in sweep(Deadline(LIMIT), act=arguments.now):
-        print(found)
-        if found.touched:
-            journal.log(str(found), phase="sweep", job=found.job)
-        code |= any(left.ours for left in found.left)
-    if arguments.now:
-        # The Epilog sweeps, too, and knows without the configuration where the site wants that.
-        from moorage import config
-
-        record.publish(config.examine()[0].metrics.directory)
-    return code
-
-
-def _parser() -> ArgumentParser:
-    # The Epilog sweeps, too, and has no use for it.
-    from argparse import ArgumentParser
-
-    parser = ArgumentParser(prog="moorage sweep", description="Clear up after jobs that nobody answers for.")
-    parser.add_argument("--now", action="store_true", help="do it, instead of saying what would be done")
-    return parser

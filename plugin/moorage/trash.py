@@ -117,11 +117,11 @@ def _only_root_writes(descriptor: int, place: Path) -> None:
 def main() -> None:
     """Empty the trash of this node, however long that takes."""
     # Not in an Epilog, which lasts only a few times as long as that import.
-    from moorage import config
+    from moorage.load import load
 
     deadline = Deadline(PATIENCE)
     with reported("moorage-trash"):
-        for place in {config.load().scratch.path, *noted()}:
+        for place in {load().scratch.path, *noted()}:
             for name, reason in _emptied(place, deadline).items():
                 journal.log(f"{name} cannot be removed: {reason}", phase="trash", priority=journal.ERROR)
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import socket
 import struct
+import time
+from contextlib import suppress
+from threading import BoundedSemaphore, Thread
 from typing import Final
 
 ROOT: Final = 0
@@ -45,3 +50,90 @@ def owner(asked: socket.socket, near: Address, far: Address) -> int | None:
         return None
     uid, file = _OWNER.unpack_from(answer, _OWNERS_PLACE)
     return int(uid) if file else None
+
+
+# Each connection takes two of the job's tasks.
+MOST_CONNECTIONS: Final = 256
+
+CONNECTING: Final = 10.0
+
+# As long as this where there is no room for anybody.
+RESTING: Final = 0.1
+
+PIECE: Final = 1 << 16
+
+_NETWORKS: Final = 0x40000000
+
+
+def forward(door: int, kernel: int, namespace: int, target: tuple[str, int]) -> None:
+    """Connect each of the user's who comes to the door with the target, from within another network namespace.
+
+    Every user of the node can come, and be it to take all places: the kernel of where the door is says whose he is.
+    """
+    enter(namespace)
+    listener, asked = socket.socket(fileno=door), socket.socket(fileno=kernel)
+    listener.setblocking(True)
+    room = BoundedSemaphore(MOST_CONNECTIONS)
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            # The job has no descriptor to spare at this moment.
+            time.sleep(RESTING)
+            continue
+        if not welcome(asked, connection) or not room.acquire(blocking=False):
+            connection.close()
+            continue
+        try:
+            # It inherits the namespace of who starts it.
+            Thread(target=carry, args=(connection, target, room), daemon=True).start()
+        except RuntimeError:
+            # Nor a task.
+            connection.close()
+            room.release()
+
+
+def welcome(asked: socket.socket, connection: socket.socket) -> bool:
+    try:
+        return is_welcome(asked, connection)
+    except OSError:
+        # He has gone meanwhile.
+        return False
+
+
+def enter(namespace: int) -> None:
+    """This thread alone."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, _NETWORKS):
+        raise OSError(ctypes.get_errno(), "cannot enter the container's network")
+    os.close(namespace)
+
+
+def carry(connection: socket.socket, target: tuple[str, int], room: BoundedSemaphore) -> None:
+    """Both ways, until the target has ended its own; who has come from anywhere would stay for ever."""
+    try:
+        with connection, socket.create_connection(target, CONNECTING) as inner:
+            inner.settimeout(None)
+            back = Thread(target=answer, args=(inner, connection), daemon=True)
+            back.start()
+            copy(connection, inner)
+            back.join()
+    except (OSError, RuntimeError):
+        return
+    finally:
+        room.release()
+
+
+def answer(inner: socket.socket, connection: socket.socket) -> None:
+    copy(inner, connection)
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def copy(source: socket.socket, target: socket.socket) -> None:
+    """Until there is no more, which the other side is told."""
+    with suppress(OSError):
+        while piece := source.recv(PIECE):
+            target.sendall(piece)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)

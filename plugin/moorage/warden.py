@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from moorage import course, delegation, journal, lock, systemd, wire
+from moorage import course, delegation, journal, lock, startphases, systemd, wire
 from moorage.caller import Caller, identify
 from moorage.deadline import Deadline
 from moorage.errors import MoorageError, reported, told
@@ -176,7 +176,7 @@ class Warden:
         if step := course.hear(self.state.job, words):
             seconds = course.read(self.state.job.id).since(step)
             about = {"step": step.word, "seconds": seconds, "cause": step.cause}
-            grave = journal.WARNING if step.word == course.FAILED else journal.INFO
+            grave = journal.WARNING if step.word == startphases.FAILED else journal.INFO
             journal.log(course.told(step), phase="start", job=self.state.job, priority=grave, **about)
         self.listener.answer(connection, wire.ok({}))
 

@@ -114,3 +114,7 @@ def _decoded(packet: bytes) -> Any:  # noqa: ANN401
         return json.loads(packet)
     except (ValueError, RecursionError) as problem:
         raise Refused("not understood: a message is one JSON object") from problem
+
+
+# The ends of a job's networks in its own network namespace, by what is asked of the warden.
+ENDS: Final = {"fabric": "fabric0", "uplink": "uplink0"}

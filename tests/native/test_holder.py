@@ -21,7 +21,7 @@ from moorage.bridge import BRIDGE
 from moorage.hold import Hold
 from moorage.mooring import Kubernetes, Mooring, Waits
 from moorage.net.links import Links
-from moorage.podman import Places
+from moorage.podmanenv import Places
 from moorage.spec import Spec
 from moorage.watch import Watch
 from support.hosts import Host, bare_host
@@ -241,7 +241,7 @@ class TestForward:
     def test_strangers_are_hung_up_on_at_once_and_take_nobodys_place(self, port: int, server: socket.socket) -> None:
         """They may be as many as they like."""
         with Peer(STRANGER) as stranger:
-            answers = stranger.do(answers_to_strangers, port, holder.MOST_CONNECTIONS + 1)
+            answers = stranger.do(answers_to_strangers, port, visitor.MOST_CONNECTIONS + 1)
             with socket.create_connection(("127.0.0.1", port), LIMIT) as client, server.accept()[0] as inner:
                 inner.sendall(b"hello")
                 assert client.recv(5) == b"hello"
@@ -252,8 +252,8 @@ class TestForward:
 
     def test_one_too_many_is_turned_away(self, port: int, server: socket.socket) -> None:
         """What each takes is the job's."""
-        server.listen(2 * holder.MOST_CONNECTIONS)
-        clients = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(holder.MOST_CONNECTIONS)]
+        server.listen(2 * visitor.MOST_CONNECTIONS)
+        clients = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(visitor.MOST_CONNECTIONS)]
         inners = [server.accept()[0] for _ in clients]
         with socket.create_connection(("127.0.0.1", port), LIMIT) as client:
             assert everything(client) == b""
@@ -262,8 +262,8 @@ class TestForward:
 
     def test_no_place_is_kept_by_who_has_been_hung_up_on(self, port: int, server: socket.socket) -> None:
         """The API hangs up on a stranger who says nothing; he need not do so himself."""
-        server.listen(2 * holder.MOST_CONNECTIONS)
-        strangers = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(holder.MOST_CONNECTIONS)]
+        server.listen(2 * visitor.MOST_CONNECTIONS)
+        strangers = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(visitor.MOST_CONNECTIONS)]
         for _ in strangers:
             server.accept()[0].close()
         for stranger in strangers:

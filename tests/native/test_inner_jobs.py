@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import exec, kubeconfig, podman
+from moorage import exec, kubeconfig, podmanenv
 from moorage.mooring import Mooring
 from support.cgroups import members
 from support.fakes import FakeCommand
@@ -31,7 +31,7 @@ def slurm(programs: Path, tmp_path: Path) -> Slurm:
 
 def told(environ: dict[str, str]) -> dict[str, str]:
     """The environment of a moored job's script, with a cluster."""
-    return kubeconfig.script(podman.script(environ, PLACES), PLACES, "moorage-17", "https://127.0.0.1:6443")
+    return kubeconfig.script(podmanenv.script(environ, PLACES), PLACES, "moorage-17", "https://127.0.0.1:6443")
 
 
 @pytest.mark.parametrize("words", [("sbatch",), ("sbatch", "--k8s=cluster=none"), ("salloc",)])

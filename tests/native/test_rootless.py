@@ -13,7 +13,7 @@ import pytest
 from moorage import rootless
 from moorage.command import run
 from moorage.mooring import Kubernetes, Mooring, Waits
-from moorage.podman import Places
+from moorage.podmanenv import Places
 from moorage.spec import Spec
 
 # It leaves a process behind that holds the namespaces, as the real one does with the first thing that it is told.

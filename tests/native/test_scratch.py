@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from moorage import job as jobs
-from moorage import loop, mounts, quota, rundir, scratch, trash
+from moorage import loop, mounts, quota, rundir, scratch, settings, trash
 from moorage.command import run
 from moorage.config import Config, Scratch, ScratchKind
 from moorage.job import Job
@@ -115,7 +115,7 @@ def test_it_is_bounded(kind: ScratchKind, disk: Path, job: Job) -> None:
 
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_so_is_the_number_of_files(kind: ScratchKind, disk: Path, job: Job) -> None:
-    most = scratch.inodes(SIZE)
+    most = settings.inodes(SIZE)
     scratch.make(job, Scratch(disk, kind, SIZE))
     made = as_owner("sh", "-c", f"seq {most + 1000} | xargs touch 2>/dev/null; ls -f | wc -l", cwd=job.scratch)
     assert 0.9 * most < int(made.stdout) <= most + 2

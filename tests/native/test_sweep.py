@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage import config, lock, rundir, scratch, sweep
+from moorage import config, lock, rundir, scratch
 from moorage.settings import MIB
 from moorage.state import Phase, State, jobs
+from moorage.verbs import sweep
 from support.node import JOB, LIMITS, Manager, node
 
 PLACE = Path("/var/lib/moorage/scratch")

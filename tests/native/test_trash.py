@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import config, lock, quota, removal, trash
+from moorage import config, load, lock, quota, removal, trash
 from moorage import job as jobs
 from moorage.command import run
 from moorage.deadline import Deadline
@@ -155,7 +155,7 @@ def test_what_does_not_go_is_tried_once(place: Path, monkeypatch: pytest.MonkeyP
 def configured(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The place that the configuration names, and another one that it once named."""
     monkeypatch.setattr(jobs, "STATE", place / "jobs")
-    monkeypatch.setattr(config, "load", lambda: config.Config(scratch=config.Scratch(path=place / "now")))
+    monkeypatch.setattr(load, "load", lambda: config.Config(scratch=config.Scratch(path=place / "now")))
     for name in ("jobs", "now", "then"):
         (place / name).mkdir(mode=0o700)
     return place

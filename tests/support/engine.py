@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from moorage.command import Completed, run
-from moorage.subids import Range
+from moorage.idmap import Range
 
 CACHE: Final = Path(os.environ.get("MOORAGE_CACHE", "/var/cache/moorage"))
 PACKAGE: Final = Path(__file__).parents[2] / "plugin"

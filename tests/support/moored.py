@@ -25,7 +25,8 @@ from moorage.cgroup import Leaf
 from moorage.channel import Ear, Mouth
 from moorage.keeper import keep
 from moorage.mooring import Mooring
-from moorage.podman import Places, Tools
+from moorage.podman import Tools
+from moorage.podmanenv import Places
 from moorage.process import Process
 from support.cgroups import leaf
 from support.node import JOB, LIMITS, USER

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command, config, kernel, mounts
+from moorage import command, kernel, load, mounts
 from moorage.settings import MIB
 from support import archives
 from support.namespaces import MOUNT, fresh
@@ -288,5 +288,5 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         made = Site(PLACE)
         made.make()
         monkeypatch.setattr(command, "PATH", str(made.programs))
-        monkeypatch.setattr(config, "PLACE", made.configuration)
+        monkeypatch.setattr(load, "PLACE", made.configuration)
         yield made

@@ -11,7 +11,7 @@ import pytest
 
 from moorage import bridge
 from moorage.mooring import Mooring, Segment, WayOut
-from moorage.podman import Places
+from moorage.podmanenv import Places
 
 SEGMENT = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
 FIELDS: dict[str, Any] = {

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from moorage import cdi, config, examination, features
+from moorage import cdi, examination, features, load
 from moorage.checks import Scene
 from moorage.errors import UserError
 from moorage.facts import Facts
@@ -193,7 +193,7 @@ def test_a_word_that_is_none_is_a_fault_of_the_node_for_jobs_that_need_it(places
 def test_the_doctor_says_so_before_a_job_needs_it(
     places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(config, "PLACE", tmp_path / "moorage.yaml")
+    monkeypatch.setattr(load, "PLACE", tmp_path / "moorage.yaml")
     features.place().mkdir()
     (features.place() / "gpu.yaml").write_text("gres: gpu\ncdi: ['maker.com/gpu=%']\n")
     (places[0] / "maker.json").write_text(described(hooks=[{"path": "/bin/sh"}]))

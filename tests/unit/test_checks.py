@@ -11,10 +11,10 @@ from moorage.checks import Surroundings, look_around, node_checks, slurm_places,
 from moorage.config import Config, Slurm
 from moorage.facts import Facts
 from moorage.finding import Finding
+from moorage.idmap import Range
 from moorage.job import Job
 from moorage.node import Node
 from moorage.programs import Program
-from moorage.subids import Range
 from support.fakes import FakeCommand
 
 ENOUGH = {"uid": [Range(1 << 30, 65536)], "gid": [Range(1 << 30, 65536)]}

@@ -21,7 +21,7 @@ from moorage.invitation import Invitation
 from moorage.mooring import Kubernetes, Mooring, Segment
 from moorage.others import Others
 from moorage.phases import Phase
-from moorage.podman import Places
+from moorage.podmanenv import Places
 from moorage.share import GIB, Share
 from support.api import READY, ApiServer, Authority
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage.config import Config, examine, load, settings
+from moorage.config import Config, settings
 from moorage.errors import UserError
 from moorage.facts import Facts
+from moorage.load import examine, load
 from moorage.settings import GIB, MIB, shown_size
 
 SHIPPED = Path(__file__).parents[2] / "config" / "moorage.yaml"
@@ -188,7 +189,7 @@ def test_a_file_is_parsed_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     file.write_text("scratch:\n  size: 3G\n")
     facts = Facts()
     first = load(file, facts)
-    monkeypatch.setattr("moorage.config._parsed", lambda path: pytest.fail("it was parsed again"))
+    monkeypatch.setattr("moorage.load._parsed", lambda path: pytest.fail("it was parsed again"))
     assert load(file, facts) == first
     assert load(file, facts).source("scratch.size") == f"{file}:2"
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from moorage import agent, course, job, keeper, member, phases
-from moorage.course import Course, Step, hear, named, note, read
+from moorage import agent, course, job, keeper, member, phases, startphases
+from moorage.course import Course, Step, hear, note, read
 from moorage.errors import MoorageError
 from moorage.job import Job
 from moorage.phases import Phase
+from moorage.startphases import named
 
 JOB = Job(17, 0, 1000, 1000, "alice", "n1", frozenset({"job_17"}))
 
@@ -31,7 +32,7 @@ WHOLE = of((100, "prolog"), (100.5, "launch"), (102, "cgroup"), (102.1, "podman"
 
 
 def test_what_is_noted_is_read() -> None:
-    note(JOB, course.PROLOG, at=100.0)
+    note(JOB, startphases.PROLOG, at=100.0)
     assert hear(JOB, {"word": "podman"}) is not None
     failed = hear(JOB, {"word": "failed", "cause": "a\nb"})
     assert failed is not None
@@ -60,7 +61,7 @@ def test_there_is_an_end_to_what_can_be_told() -> None:
         hear(JOB, {"word": "ready"})
     known = read(17)
     assert len(known.steps) == course.MOST
-    assert {len(step.cause) for step in known.steps} == {course.LONGEST_CAUSE}
+    assert {len(step.cause) for step in known.steps} == {startphases.LONGEST_CAUSE}
 
 
 @pytest.mark.parametrize("content", ["", "?", "{}", "[]\n", '{"at": 1}\n', '{"at": 1, "word": "a", "x": 2}\n', "\0"])
@@ -130,21 +131,21 @@ def test_every_phase_has_a_name() -> None:
     told = [one for one in (*vars(phases).values(), *phases.OF_KIND.values()) if isinstance(one, Phase)]
     assert len(told) > 8
     names = {named(one.text) for one in told}
-    assert course.OTHER not in names
+    assert startphases.OTHER not in names
     assert named(member.INVITED) == "invitation"
     for module, name in ((agent, "cgroup"), (keeper, "podman")):
-        assert f'"{course.PHASES[name]}"' in Path(str(module.__file__)).read_text()
+        assert f'"{startphases.PHASES[name]}"' in Path(str(module.__file__)).read_text()
         names.add(name)
-    assert names <= set(course.PHASES)
+    assert names <= set(startphases.PHASES)
 
 
 def test_details_do_not_make_another_phase() -> None:
     assert named("waiting until the cluster is ready: there is no node yet") == "readiness"
-    assert named("kind: Dancing") == course.OTHER
+    assert named("kind: Dancing") == startphases.OTHER
 
 
 def test_words_of_the_course_are_told_apart() -> None:
-    assert not {course.PROLOG, course.LAUNCH} & set(course.TOLD)
-    assert all(course.told(Step(1, word)) for word in course.TOLD)
+    assert not {startphases.PROLOG, startphases.LAUNCH} & set(startphases.TOLD)
+    assert all(course.told(Step(1, word)) for word in startphases.TOLD)
     assert "the disk" in course.told(Step(1, "failed", "the disk"))
-    assert json.dumps(course.PHASES)
+    assert json.dumps(startphases.PHASES)

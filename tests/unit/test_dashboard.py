@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from moorage import course, metrics
+from moorage import metrics, startphases
 from moorage.tally import Tally
 from support import exposition
 
@@ -34,7 +34,7 @@ def told() -> dict[str, dict[str, set[str]]]:
     kept = Tally()
     spec = {"cluster": "kind"}
     kept.count({"outcome": "failed", "phase": "podman", "spec": spec, "start_seconds": 1.0})
-    kept.count({"outcome": "ready", "phases": dict.fromkeys(course.SPANS, 1.0), "spec": spec})
+    kept.count({"outcome": "ready", "phases": dict.fromkeys(startphases.SPANS, 1.0), "spec": spec})
     kept.count({"outcome": "refused", "check": "subuid", "leftovers": [{"what": "unit"}]})
     kept.count({"outcome": "refused", "check": "kubernetes"})
     text = metrics.text(kept, {metrics.BUILD: {("1",): 1}})

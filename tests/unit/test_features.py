@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import config, features
+from moorage import features, load
 from moorage.facts import Facts
 from moorage.features import Feature, allotted, examine, outfit
 from moorage.hardware import Bind, Hardware, Resource
@@ -36,7 +36,7 @@ def test_without_a_directory_there_is_none(tmp_path: Path) -> None:
 
 def test_they_lie_beside_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     assert features.place() == Path("/etc/moorage/features.d")
-    monkeypatch.setattr(config, "PLACE", Path("/opt/site/moorage.yaml"))
+    monkeypatch.setattr(load, "PLACE", Path("/opt/site/moorage.yaml"))
     assert features.place() == Path("/opt/site/features.d")
 
 
@@ -68,7 +68,7 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
     written(directory, "devices: [/dev/null]\n")
     facts = Facts()
     first = examine(directory, facts)
-    monkeypatch.setattr("moorage.config._parsed", lambda path: pytest.fail("it was parsed again"))
+    monkeypatch.setattr("moorage.load._parsed", lambda path: pytest.fail("it was parsed again"))
     assert examine(directory, facts) == first
 
 

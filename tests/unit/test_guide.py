@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.checks import EACH_JOB
-from moorage.examination import MORE
+from moorage.examination import ALL
 from support.guide import explained, lines, section
 
 PACKAGE = Path(moorage.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
-@pytest.mark.parametrize("name", sorted({check.name for check in (*EACH_JOB, *MORE)}))
+@pytest.mark.parametrize("name", sorted({check.name for check in ALL}))
 def test_every_look_is_named(name: str) -> None:
     assert f"`{name}`" in section()
 

@@ -14,7 +14,7 @@ from moorage.cluster import Cluster
 from moorage.keeper import Keeper
 from moorage.mooring import Mooring
 from moorage.others import Others
-from moorage.podman import Places
+from moorage.podmanenv import Places
 from moorage.watch import Signals, Watch
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from moorage import bundle, controlplane, kind
+from moorage import bundle, controlplane, kind, kubernetes
 from moorage.errors import UserError
 from moorage.hardware import Bind, Hardware
 from moorage.kind import Plan
@@ -133,7 +133,7 @@ class TestStrangers:
     @pytest.mark.parametrize(
         ("version", "format"), [((1, 32, 0), "v1beta1"), ((1, 33, 9), "v1beta1"), ((1, 34, 0), "v1"), ((1, 36), "v1")]
     )
-    def test_in_a_format_that_the_api_server_knows(self, version: kind.Version, format: str) -> None:
+    def test_in_a_format_that_the_api_server_knows(self, version: kubernetes.Version, format: str) -> None:
         assert controlplane.authentication(version)["apiVersion"] == f"apiserver.config.k8s.io/{format}"
 
     def test_the_api_server_is_told_of_the_file_that_the_node_sees(self) -> None:
@@ -283,8 +283,8 @@ class TestVersion:
             (f"kindest/node:v1.34.1@sha256:{'0' * 64}", "1.34", (1, 34, 1)),
         ],
     )
-    def test_is_in_the_tag(self, image: str, wanted: str | None, version: kind.Version) -> None:
-        assert kind.version(image, wanted) == version
+    def test_is_in_the_tag(self, image: str, wanted: str | None, version: kubernetes.Version) -> None:
+        assert kubernetes.version(image, wanted) == version
 
     @pytest.mark.parametrize(
         ("image", "wanted", "line"),
@@ -299,7 +299,7 @@ class TestVersion:
     )
     def test_which_will_not_do(self, image: str, wanted: str | None, line: str) -> None:
         with pytest.raises(UserError, match=line):
-            kind.version(image, wanted)
+            kubernetes.version(image, wanted)
 
     IMAGES = ("kindest/node:v1.36.3", "site/node:v1.35.4", "kindest/node:v1.35.9")
 
@@ -312,12 +312,12 @@ class TestVersion:
         ],
     )
     def test_chooses_the_first_image_that_is_it(self, wanted: str, image: str) -> None:
-        assert kind.chosen(self.IMAGES, wanted) == image
+        assert kubernetes.chosen(self.IMAGES, wanted) == image
 
     @pytest.mark.parametrize("wanted", ["1.3", "1.35.5", "1.37"])
     def test_that_no_image_is(self, wanted: str) -> None:
         with pytest.raises(UserError) as refused:
-            kind.chosen(self.IMAGES[:2], wanted)
+            kubernetes.chosen(self.IMAGES[:2], wanted)
         assert str(refused.value) == (
             f"this node has Kubernetes 1.36.3 and 1.35.4 and not {wanted}: ask for version=1.36.3 or version=1.35.4"
         )

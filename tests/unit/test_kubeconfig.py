@@ -11,8 +11,8 @@ import pytest
 
 from moorage import job, kubeconfig
 from moorage.errors import UserError
-from moorage.podman import Places
-from moorage.podman import script as with_podman
+from moorage.podmanenv import Places
+from moorage.podmanenv import script as with_podman
 from moorage.verbs import kubeconfig as verb
 from moorage.verbs import load
 

@@ -19,7 +19,7 @@ from moorage.invitation import Invitation
 from moorage.member import Link
 from moorage.mooring import Kubernetes, Mooring, Segment
 from moorage.phases import Phase
-from moorage.podman import Places
+from moorage.podmanenv import Places
 from moorage.share import GIB, Share
 
 IMAGE = "kindest/node:v1.36.3"

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from moorage import podman
+from moorage import podman, podmanenv
 from moorage.hardware import Bind, Hardware
 from moorage.job import Job
-from moorage.podman import Places, Tools
+from moorage.podman import Tools
+from moorage.podmanenv import Places
 
 RUN = Path("/run/moorage/17")
 PLACES = Places(RUN)
@@ -99,7 +100,7 @@ class TestContainersConf:
         hardware = Hardware(
             ("/dev/tape0",), (Bind("/opt/lib", "/opt/tape"), Bind("/a", "/a", writable=True)), ("A=b c",)
         )
-        content = tomllib.loads(podman.hardware_conf(hardware))["containers"]
+        content = tomllib.loads(podmanenv.hardware_conf(hardware))["containers"]
         assert content["devices"] == ["/dev/tape0:/dev/tape0:rw"]
         assert content["mounts"] == [
             "type=bind,source=/opt/lib,destination=/opt/tape,ro=true",
@@ -109,7 +110,7 @@ class TestContainersConf:
         assert content["env"] == ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "A=b c"]
 
     def test_without_any_podmans_own_is_kept(self) -> None:
-        assert tomllib.loads(podman.hardware_conf(Hardware())) == {"containers": {}}
+        assert tomllib.loads(podmanenv.hardware_conf(Hardware())) == {"containers": {}}
         assert not {"devices", "mounts", "env"} & containers()["containers"].keys()
 
     def test_two_jobs_share_no_place(self) -> None:
@@ -186,17 +187,17 @@ class TestEnvironment:
         ],
     )
     def test_what_would_bend_podman_is_gone(self, name: str) -> None:
-        for make in (podman.inside, podman.script):
+        for make in (podmanenv.inside, podmanenv.script):
             assert make({name: "x", "PATH": "/bin"}, PLACES).get(name) != "x"
 
     @pytest.mark.parametrize("name", ["NOTIFY_SOCKET", "LISTEN_FDS", "INVOCATION_ID"])
     def test_what_tells_of_a_service_manager_stays_outside(self, name: str) -> None:
-        assert name not in podman.inside({name: "x"}, PLACES)
-        assert podman.script({name: "x"}, PLACES)[name] == "x"
+        assert name not in podmanenv.inside({name: "x"}, PLACES)
+        assert podmanenv.script({name: "x"}, PLACES)[name] == "x"
 
     @pytest.mark.parametrize("name", ["HTTPS_PROXY", "REGISTRY_AUTH_FILE", "STORAGE_OF_MY_OWN", "SLURM_JOB_ID", "HOME"])
     def test_the_rest_is_the_callers(self, name: str) -> None:
-        for make in (podman.inside, podman.script):
+        for make in (podmanenv.inside, podmanenv.script):
             assert make({name: "x"}, PLACES)[name] == "x"
 
     @pytest.mark.parametrize(
@@ -204,11 +205,11 @@ class TestEnvironment:
         ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "TMPDIR", "DBUS_SESSION_BUS_ADDRESS"],
     )
     def test_places_in_the_tree_are_the_jobs(self, name: str) -> None:
-        assert "/run/moorage/17/" in podman.inside({name: "/home/alice"}, PLACES)[name] + "/"
+        assert "/run/moorage/17/" in podmanenv.inside({name: "/home/alice"}, PLACES)[name] + "/"
 
     @pytest.mark.parametrize("name", ["XDG_CONFIG_HOME", "XDG_CACHE_HOME", "TMPDIR", "DBUS_SESSION_BUS_ADDRESS"])
     def test_the_scripts_own_places_stay_its_own(self, name: str) -> None:
-        assert podman.script({name: "/home/alice"}, PLACES)[name] == "/home/alice"
+        assert podmanenv.script({name: "/home/alice"}, PLACES)[name] == "/home/alice"
 
     @pytest.mark.parametrize(
         ("path", "inside", "script"),
@@ -220,14 +221,16 @@ class TestEnvironment:
     )
     def test_path(self, path: str | None, inside: str, script: str) -> None:
         environ = {} if path is None else {"PATH": path}
-        assert podman.inside(environ, PLACES)["PATH"] == inside
-        assert podman.script(environ, PLACES)["PATH"] == script
+        assert podmanenv.inside(environ, PLACES)["PATH"] == inside
+        assert podmanenv.script(environ, PLACES)["PATH"] == script
 
     def test_somebody_without_a_home_gets_one(self) -> None:
-        assert podman.inside({}, PLACES)["HOME"] == "/run/moorage/17/user"
+        assert podmanenv.inside({}, PLACES)["HOME"] == "/run/moorage/17/user"
 
     def test_what_must_be_made_is_in_the_users_parts(self) -> None:
         assert all(place.parent in (PLACES.user, PLACES.scratch) for place in PLACES.to_make)
         made = {str(place) for place in PLACES.to_make}
-        named = {name: value for name, value in podman.environment(PLACES).items() if name.startswith(("XDG_", "TMP"))}
+        named = {
+            name: value for name, value in podmanenv.environment(PLACES).items() if name.startswith(("XDG_", "TMP"))
+        }
         assert set(named.values()) - made == {str(PLACES.user)}

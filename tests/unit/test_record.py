@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from moorage import course, job, record
+from moorage import job, record, startphases
 from moorage.clearance import Leftover
 from moorage.course import Course, Step
 from moorage.finding import Finding
@@ -55,7 +55,7 @@ def test_every_name_and_word_is_documented() -> None:
     names = {*record.ended(state(), Course(), [], EPILOG), *record.DESCRIBED}
     names |= {*record.refused(JOB, None, Finding("x", "y", "z"), 0.0), "features", "versions"}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
-    assert [word for word in (*course.SPANS, *course.ENDS) if f"`{word}`" not in text] == []
+    assert [word for word in (*startphases.SPANS, *startphases.ENDS) if f"`{word}`" not in text] == []
 
 
 def test_of_a_job_that_went_well() -> None:
@@ -183,5 +183,5 @@ def test_a_link_is_not_followed(place: Path, tmp_path: Path) -> None:
 
 def test_the_longest_is_bounded() -> None:
     left = [Leftover("mount", "x" * 9999, "y" * 9999)] * 99
-    long = Course(tuple(Step(at, word, "z" * 300) for at, word in enumerate(course.TOLD * 3)))
+    long = Course(tuple(Step(at, word, "z" * 300) for at, word in enumerate(startphases.TOLD * 3)))
     assert len(json.dumps(record.ended(state(), long, left, EPILOG))) < 20000

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from moorage import config, features
+from moorage import config, features, load
 from moorage.features import Feature
 from support import role
 from virtual import guide
@@ -70,7 +70,7 @@ def of_the_role(variables: Mapping[str, Any], place: Path) -> list[str]:
 def of_moorage(settings: Mapping[str, Any], place: Path) -> list[str]:
     file = place / "moorage.yaml"
     file.write_text(yaml.safe_dump(settings))
-    return [str(fault) for fault in config.examine(file)[1]]
+    return [str(fault) for fault in load.examine(file)[1]]
 
 
 def of_a_feature(settings: Mapping[str, Any], place: Path, name: str = "tape") -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import config, job, lock, sweep
+from moorage import config, job, load, lock, sweep
 from moorage import state as states
 from moorage.clearance import Leftover
 from moorage.deadline import Deadline
@@ -18,6 +18,7 @@ from moorage.process import Process
 from moorage.record import Ending
 from moorage.state import Limits, State, forget, jobs
 from moorage.sweep import Found
+from moorage.verbs import sweep as verb
 
 LIMITS = Limits(0, 0, 0, 0, 0, 0, 0)
 OURS = Leftover("mount", "/run/moorage/17", "busy")
@@ -145,13 +146,13 @@ class TestCommand:
 
     def test_by_itself_it_only_says(self, cleared: list[int], capsys: pytest.CaptureFixture[str]) -> None:
         state(17, boot=EARLIER)
-        assert sweep.main([]) == 0
+        assert verb.main([]) == 0
         assert capsys.readouterr().out == "job 17 would be removed: the node has booted since\n"
         assert cleared == []
 
     def test_told_to_it_does(self, cleared: list[int], capsys: pytest.CaptureFixture[str]) -> None:
         state(17, boot=EARLIER)
-        assert sweep.main(["--now"]) == 0
+        assert verb.main(["--now"]) == 0
         assert capsys.readouterr().out == "job 17 was removed: the node has booted since\n"
         assert cleared == [17]
 
@@ -159,11 +160,11 @@ class TestCommand:
         self, cleared: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         site = config.Config(metrics=config.Metrics(directory=tmp_path))
-        monkeypatch.setattr(config, "examine", lambda: (site, []))
+        monkeypatch.setattr(load, "examine", lambda: (site, []))
         state(17, boot=EARLIER)
-        sweep.main([])
+        verb.main([])
         assert not (tmp_path / "moorage.prom").exists()
-        sweep.main(["--now"])
+        verb.main(["--now"])
         assert "moorage_leftover_jobs 0\n" in (tmp_path / "moorage.prom").read_text()
 
     def test_prometheus_is_told_of_what_somebody_else_has_removed(
@@ -171,11 +172,11 @@ class TestCommand:
     ) -> None:
         """By hand, as the doctor says for a state that nobody understands."""
         site = config.Config(metrics=config.Metrics(directory=tmp_path))
-        monkeypatch.setattr(config, "examine", lambda: (site, []))
+        monkeypatch.setattr(load, "examine", lambda: (site, []))
         path = state(17).job.state
         for text, left in (("?", 1), (None, 0)):
             path.write_text(text) if text else path.unlink()
-            sweep.main(["--now"])
+            verb.main(["--now"])
             assert f"moorage_leftover_jobs {left}\n" in (tmp_path / "moorage.prom").read_text()
 
     @pytest.mark.parametrize(("ours", "code"), [(True, 1), (False, 0)])
@@ -184,7 +185,7 @@ class TestCommand:
     ) -> None:
         state(17, boot=EARLIER)
         monkeypatch.setattr(sweep, "clear_held", lambda *_: [dataclasses.replace(OURS, ours=ours)])
-        assert sweep.main(["--now"]) == code
+        assert verb.main(["--now"]) == code
         assert "as far as it could be: the node has booted since; mount /run/moorage/17 is left: busy" in (
             capsys.readouterr().out
         )
@@ -192,5 +193,5 @@ class TestCommand:
     def test_it_is_roots(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
         with pytest.raises(UserError, match="only root"):
-            sweep.main([])
+            verb.main([])
         assert not issubclass(UserError, UsageError)

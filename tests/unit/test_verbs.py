@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from moorage import config as configuration
 from moorage import facts
+from moorage import load as configuration
 from moorage.cli import main
-from moorage.config import Config, load
+from moorage.config import Config
+from moorage.load import load
 from moorage.node import Node
 from moorage.uplink import PROFILES
 from moorage.verbs import config as verb

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from moorage import kubernetes
 from moorage.errors import UsageError, UserError
 from moorage.images import catalog, layers, opaque
 from moorage.images.catalog import Image
@@ -151,7 +152,7 @@ def _rename(store: Store, before: list[Image], added: list[Image], name: str) ->
         raise UserError(f"there are {len(added)} images in it, which cannot have one name", "leave out --name")
     owners = {old: image.id for image in before for old in image.names}
     store.podman("tag", added[0].id, name)
-    for brought in set(added[0].names) - {catalog.full_names(name)[0]}:
+    for brought in set(added[0].names) - {kubernetes.full_names(name)[0]}:
         if brought in owners:
             store.podman("tag", owners[brought], brought)
         else:

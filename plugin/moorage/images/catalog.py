@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from moorage.errors import UserError
+from moorage.kubernetes import full_names
 
 SHORTEST_ID: Final = 6
 SHOWN_ID: Final = 12
-HOME: Final = "localhost/"
-# Where the images are that most people call by a short name.
-ELSEWHERE: Final = "docker.io/"
-
-_TAG: Final = re.compile(r":[^/:@]+(?=@)")
-_OFFICIAL: Final = re.compile(r"^docker\.io/(?=[^/]+$)")
 
 
 @dataclass(frozen=True)
@@ -62,18 +56,6 @@ def find(images: Iterable[Image], wanted: str) -> Image:
             raise UserError(f"the store has no image {wanted}", "`moorage image list` shows what it has")
         case _:
             raise UserError(f"more than one image is called {wanted}", "give a full name, or more of its id")
-
-
-def full_names(name: str) -> tuple[str, ...]:
-    """Those that it can stand for, in the order in which Podman looks; of a tag and a digest the digest counts.
-
-    By the first of them Podman keeps what it is told to call so.
-    """
-    tagged = _TAG.sub("", name) if ":" in name.rpartition("/")[2] or "@" in name else f"{name}:latest"
-    domain, slash, _ = tagged.partition("/")
-    complete = slash and (domain == "localhost" or {".", ":"} & set(domain))
-    homes = ("",) if complete else (HOME, ELSEWHERE)
-    return tuple(_OFFICIAL.sub(f"{ELSEWHERE}library/", home + tagged) for home in homes)
 
 
 def moved(before: Iterable[Image], after: Iterable[Image]) -> dict[str, str]:

@@ -7,11 +7,11 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from moorage import mounts
+from moorage import kubernetes, mounts
 from moorage.config import Store as Settings
 from moorage.errors import MoorageError, UserError
 from moorage.finding import Finding
-from moorage.images import catalog, verification, view
+from moorage.images import verification, view
 from moorage.images.catalog import Image
 from moorage.images.layers import layers
 from moorage.images.store import Store
@@ -48,7 +48,7 @@ def images(store: Store) -> list[Image]:
 def called(store: Store, wanted: str) -> Image | None:
     """The image of this name."""
     there = {name: image for image in images(store) for name in image.names}
-    return next((there[name] for name in catalog.full_names(wanted) if name in there), None)
+    return next((there[name] for name in kubernetes.full_names(wanted) if name in there), None)
 
 
 def holds(store: Store, wanted: str) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from moorage import files
+from moorage import files, kubernetes
 from moorage.errors import MoorageError, UserError
 from moorage.images import adding, bolt, catalog, containerd, headers, inner, layers, packing, recipe, tree
 from moorage.images.catalog import Image
@@ -183,6 +183,6 @@ def _name(store: Store, before: list[Image], made: Image, names: tuple[str, ...]
     known = {old for image in before if image.id == made.id for old in image.names}
     for name in names:
         store.podman("tag", made.id, name)
-    wanted = {catalog.full_names(name)[0] for name in names}
+    wanted = {kubernetes.full_names(name)[0] for name in names}
     for old in set(made.names) - known - wanted:
         store.podman("untag", made.id, old)

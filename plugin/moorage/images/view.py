@@ -15,11 +15,10 @@ from moorage import idmap, mounts, subids
 from moorage.config import Store as Settings
 from moorage.config import ViewKind
 from moorage.errors import UserError
-from moorage.idmap import Owners
+from moorage.idmap import Owners, Range
 from moorage.images import copies, probe
 from moorage.images.store import VIEW, Store
 from moorage.job import Job
-from moorage.subids import Range
 
 FLAGS: Final = idmap.READ_ONLY | idmap.NOSUID | idmap.NODEV
 # What Podman's library reads of such a store. The rest is root's Podman's own, which every reader could lock.

@@ -19,7 +19,8 @@ from moorage.errors import MoorageError
 from moorage.net import gateway, processor, traffic
 from moorage.net.gateway import Gateway, Site
 from moorage.net.links import links
-from moorage.net.stage import OUTSIDE, Stage, await_way_out, host, inside, path, stage
+from moorage.net.namespace import inside, path
+from moorage.net.stage import OUTSIDE, Stage, await_way_out, host, stage
 from moorage.speed import Record, Speed, Spread
 
 BARE: Final = "bare"

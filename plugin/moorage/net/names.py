@@ -6,9 +6,6 @@ import re
 import socket
 from typing import Final
 
-# The ends of a job's networks in its own network namespace, by what is asked of the warden.
-ENDS: Final = {"fabric": "fabric0", "uplink": "uplink0"}
-
 # With the largest job id and one letter this is as long as the kernel lets a link's name be.
 _LINK: Final = re.compile(r"moor([1-9][0-9]{0,9})[a-z]")
 

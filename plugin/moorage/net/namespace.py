@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -44,3 +47,32 @@ def _owner(descriptor: int) -> int:
     finally:
         os.close(namespace)
     return int.from_bytes(answer, sys.byteorder)
+
+
+_NEW_NETWORK: Final = 0x40000000
+
+_OURS: Final = Path("/proc/thread-self/ns/net")
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+@contextmanager
+def inside(namespace: int) -> Iterator[None]:
+    """This thread, and what it starts, is in there for a while."""
+    ours = os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _checked(_libc.setns(namespace, _NEW_NETWORK))
+        yield
+    finally:
+        _checked(_libc.setns(ours, _NEW_NETWORK))
+        os.close(ours)
+
+
+def path(namespace: int) -> str:
+    """By which another program finds it."""
+    return f"/proc/{os.getpid()}/fd/{namespace}"
+
+
+def _checked(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from typing import Final
 from moorage.errors import MoorageError
 from moorage.net import processor
 from moorage.net.links import Links, links
+from moorage.net.namespace import _NEW_NETWORK, _OURS, _checked, _libc, inside
 
 CABLE: Final = "eth0"
 NODE: Final = IPv4Interface("192.0.2.1/24")
@@ -26,10 +26,6 @@ ROUTER: Final = {
     "ipv4/ip_local_port_range": "32768 60999",
 }
 READY: Final = 10.0
-_NEW_NETWORK: Final = 0x40000000
-_OURS: Final = Path("/proc/thread-self/ns/net")
-
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -80,23 +76,6 @@ def host() -> Iterator[int]:
         os.close(namespace)
 
 
-@contextmanager
-def inside(namespace: int) -> Iterator[None]:
-    """This thread, and what it starts, is in there for a while."""
-    ours = os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _checked(_libc.setns(namespace, _NEW_NETWORK))
-        yield
-    finally:
-        _checked(_libc.setns(ours, _NEW_NETWORK))
-        os.close(ours)
-
-
-def path(namespace: int) -> str:
-    """By which another program finds it."""
-    return f"/proc/{os.getpid()}/fd/{namespace}"
-
-
 def await_way_out(namespace: int, given_up: Callable[[], bool]) -> None:
     """Until somebody else has given it one."""
     end = time.monotonic() + READY
@@ -105,8 +84,3 @@ def await_way_out(namespace: int, given_up: Callable[[], bool]) -> None:
             if given_up() or time.monotonic() > end:
                 raise MoorageError(f"made no network within {READY:g} s")
             time.sleep(0.02)
-
-
-def _checked(result: int) -> None:
-    if result:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from moorage import features
-from moorage.config import PLACE, Config, examine
+from moorage.config import Config
 from moorage.errors import FAILED
 from moorage.features import Feature
+from moorage.load import PLACE, examine
 from moorage.settings import shown_size
 
 

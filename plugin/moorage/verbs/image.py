@@ -12,12 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from moorage import config
 from moorage.errors import FAILED, UsageError, UserError
 from moorage.images import adding, catalog, preparing, removing, verification
 from moorage.images.adding import Login
 from moorage.images.catalog import SHOWN_ID
 from moorage.images.store import Store
+from moorage.load import load
 from moorage.progress import Progress, size
 
 Act = Callable[[Store, argparse.Namespace, Progress], int]
@@ -55,7 +55,7 @@ def main(words: Sequence[str]) -> int:
     if os.geteuid() != 0:
         raise UserError("the store of images is root's", "run it with sudo")
     os.umask(0o077)
-    store = Store.configured(config.load().store)
+    store = Store.configured(load().store)
     with store.locked():
         code: int = arguments.act(store, arguments, Progress(sys.stderr))
     return code

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
-from moorage import kind, kubeconfig, podman, step
+from moorage import kind, kubeconfig, podmanenv, step
 from moorage.errors import UserError
 from moorage.mooring import Mooring
 
@@ -35,7 +35,7 @@ def main(words: Sequence[str]) -> NoReturn:
     # Podman ends as the import does, and so do we: nothing of ours is left to be done.
     program = mooring.places.programs / "podman"
     argv = [str(program), "exec", "--interactive", kind.node(mooring.job, mooring.place), *IMPORT]
-    os.execve(program, argv, podman.script(os.environ, mooring.places))  # noqa: S606  # an argument list
+    os.execve(program, argv, podmanenv.script(os.environ, mooring.places))  # noqa: S606  # an argument list
 
 
 def on_many(environ: Mapping[str, str]) -> bool:

@@ -8,9 +8,10 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from moorage import checks, config, programs, uplink
+from moorage import checks, programs, uplink
 from moorage.errors import UserError
 from moorage.facts import remembered
+from moorage.load import load
 from moorage.node import Node
 from moorage.spec import UPLINKS
 from moorage.speed import PLACE, Record, Speed
@@ -27,7 +28,7 @@ def main(words: Sequence[str]) -> None:
 
 
 def explain(arguments: argparse.Namespace) -> None:
-    settings = config.load()
+    settings = load()
     with remembered() as facts:
         around = checks.look_around(settings, facts, os.environ)
     print(uplink.explain(around.offer, settings.uplink, arguments.uplink))

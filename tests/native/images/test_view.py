@@ -20,6 +20,7 @@ from moorage import mounts, rundir
 from moorage.command import Completed, run
 from moorage.deadline import Deadline
 from moorage.errors import Taken, UserError
+from moorage.idmap import Range
 from moorage.images import copies, locking, probe, view
 from moorage.images import store as stores
 from moorage.images.copies import Copier
@@ -27,7 +28,6 @@ from moorage.images.layers import Layer
 from moorage.images.store import Store
 from moorage.images.view import Way
 from moorage.job import Job
-from moorage.subids import Range
 from support.archives import Member, directory, layer, link, saved
 from support.engine import Engine, busybox
 

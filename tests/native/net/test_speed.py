@@ -16,7 +16,7 @@ import pytest
 from moorage import speed, uplink
 from moorage.command import CommandFailed
 from moorage.config import Uplink
-from moorage.net import measure, stage, traffic
+from moorage.net import measure, namespace, stage, traffic
 from moorage.net.links import links
 from moorage.net.measure import Sample, Way
 from moorage.uplink import Offer
@@ -93,7 +93,7 @@ def test_what_does_not_work_counts_as_nothing(
 
 
 def test_by_what_breaks_down_nothing_gets_through() -> None:
-    with stage.stage() as scene, stage.inside(scene.outside), traffic.serving(0) as port:
+    with stage.stage() as scene, namespace.inside(scene.outside), traffic.serving(0) as port:
         there = Way(scene.node, str(stage.OUTSIDE.ip), port)
         nobody = Way(scene.node, str(stage.OUTSIDE.ip), 9)
         samples = measure.compare({"bare": there, "broken": nobody}, 1, SECONDS)

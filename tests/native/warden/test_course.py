@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import course, wire
+from moorage import course, startphases, wire
 from support.callers import SOCKET, ask, exchange, tell
 from support.node import JOB, Manager, saved
 from support.peers import Peer
@@ -43,7 +43,7 @@ def test_a_cause_ends_no_line(manager: Manager, agent: Peer) -> None:
     agent.do(tell, "failed", 'a\nJOB_ID=1\x1b[2J"' + "x" * 1000)
     (step,) = course.read(JOB.id).steps
     assert step.cause.startswith('a JOB_ID=1\x1b[2J"x')
-    assert len(step.cause) == course.LONGEST_CAUSE
+    assert len(step.cause) == startphases.LONGEST_CAUSE
     (line,) = JOB.log.read_text().splitlines()
     assert "\x1b" not in line
 

@@ -12,12 +12,11 @@ from moorage import journal, preparation
 from moorage.config import Config, ViewKind
 from moorage.config import Store as Settings
 from moorage.errors import UserError
-from moorage.idmap import MOST_LINES, Line, lines, shown
+from moorage.idmap import MOST_LINES, Line, Range, lines, shown
 from moorage.images import probe, view
 from moorage.images.store import Store
 from moorage.images.view import Way, choose
 from moorage.job import Job
-from moorage.subids import Range
 
 JOB = Job(id=17, restart=0, uid=1000, gid=1001, user="alice", node="n", names=frozenset())
 
