@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 from support.figures import Figures
 from virtual import builds, cluster
 from virtual.cache import CACHE

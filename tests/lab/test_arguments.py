@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.errors import UserError
+from moorage.common.errors import UserError
 from virtual import memory
 from virtual.cluster import check_ports
 from virtual.record import Request

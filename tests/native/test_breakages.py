@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from moorage.examination import examine
-from moorage.node import Node
+from moorage.doctor.examine import examine
+from moorage.node.hostfiles import Node
 from support.site import IMAGE, Site
 from support.site import site as site_here
 from virtual.lines import FOUND

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import cgroup
-from moorage.deadline import Deadline
+from moorage.common.deadline import Deadline
+from moorage.linux import cgroup
 from support.cgroups import ROOT, await_event, leaf, slurm_scope
 from support.hung import await_left_behind, leave_behind
 from support.namespaces import MOUNT, fresh

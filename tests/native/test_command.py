@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moorage import command
-from moorage.command import CommandTimeout, run
+from moorage.common import command
+from moorage.common.command import CommandTimeout, run
 from support.hung import hung_mount
 from support.processes import ended
 

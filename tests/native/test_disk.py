@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command, mounts
-from moorage.config import Scratch, ScratchKind
-from moorage.disk import check
-from moorage.settings import MIB
+from moorage.common import command
+from moorage.linux import mounts
+from moorage.node.config.schema import Scratch, ScratchKind
+from moorage.node.config.values import MIB
+from moorage.node.scratch_disk import check
 
 PLACE = Path("/mnt/disk/moorage")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from moorage import mounts
-from moorage.command import Completed
-from moorage.settings import MIB
+from moorage.common.command import Completed
+from moorage.linux import mounts
+from moorage.node.config.values import MIB
 from support.namespaces import MOUNT, fresh
 from support.playbook import ANSIBLE, play
 

@@ -10,14 +10,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage import __version__, speed
-from moorage.errors import UserError
-from moorage.examination import Report, examine
-from moorage.finding import Finding
-from moorage.node import Node
-from moorage.process import Process
-from moorage.speed import Record, Speed, Spread
-from moorage.state import State
+from moorage import __version__
+from moorage.common.errors import UserError
+from moorage.doctor.examine import Report, examine
+from moorage.linux.process import Process
+from moorage.node import uplink_speed
+from moorage.node.finding import Finding
+from moorage.node.hostfiles import Node
+from moorage.node.uplink_speed import Record, Speed, Spread
+from moorage.root.state import State
 from support.fakes import FakeCommand
 from support.faults import ADVICE, FAULTS
 from support.guide import explained
@@ -249,10 +250,10 @@ def test_a_user_knows_what_root_has_measured_and_nobody_else(site: Site) -> None
     even = Speed(Spread(1, 1, 1), Spread(1, 1, 1), Spread(1, 1, 1))
     Record(os.uname().release, even, {"kernel": even}, {}).save(place)
     with Peer(USER) as user:
-        assert user.do(speed.known, {}, place) == {"kernel": even}
+        assert user.do(uplink_speed.known, {}, place) == {"kernel": even}
         assert not user.do(Node().conceals, str(place))
         os.chown(place, USER + 1, 0)
-        assert user.do(speed.known, {}, place) == {}
+        assert user.do(uplink_speed.known, {}, place) == {}
         place.chmod(0o600)
         assert user.do(Node().conceals, str(place))
         assert not user.do(Node().conceals, str(place.with_name("nothing")))

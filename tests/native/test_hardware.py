@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.hardware import Hardware, Resource
+from moorage.common.hardware import Hardware, Resource
 from support import devices
 from support.cgroups import leaf, slurm_scope
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import mounts
-from moorage.settings import MIB
+from moorage.linux import mounts
+from moorage.node.config.values import MIB
 from support.fakes import FakeCommand
 from support.namespaces import MOUNT, fresh
 

@@ -16,22 +16,23 @@ from typing import Any
 
 import pytest
 
-from moorage import hold, holder, visitor
-from moorage.bridge import BRIDGE
-from moorage.hold import Hold
-from moorage.mooring import Kubernetes, Mooring, Waits
-from moorage.net.links import Links
-from moorage.podmanenv import Places
-from moorage.spec import Spec
-from moorage.watch import Watch
+import moorage
+from moorage.common.description import Kubernetes, Mooring, Waits
+from moorage.common.events import Watch
+from moorage.common.podman import Places
+from moorage.common.spec import Spec
+from moorage.linux.links import Links
+from moorage.user.network import forward, holder, holder_client
+from moorage.user.network.bridge import BRIDGE
+from moorage.user.network.holder_client import Hold
 from support.hosts import Host, bare_host
 from support.namespaces import inside
 from support.peers import Peer
 
 LIMIT = 10.0
 STRANGER = 54321
-PACKAGE = Path(holder.__file__).parents[1]
-PROGRAM = f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); from moorage.holder import main; main()"
+PACKAGE = Path(moorage.__file__).parents[1]
+PROGRAM = f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); from moorage.user.network.holder import main; main()"
 GATEWAY = {"address": "100.96.0.2/30", "router": "100.96.0.1", "mtu": 1500}
 
 
@@ -214,7 +215,7 @@ class TestForward:
 
     @pytest.fixture
     def port(self, holding: Holding, container: Host, server: socket.socket) -> int:
-        with socket.create_server(("127.0.0.1", 0)) as door, visitor.kernel() as kernel:
+        with socket.create_server(("127.0.0.1", 0)) as door, forward.kernel() as kernel:
             descriptors = door.fileno(), kernel.fileno(), container.namespace
             holding.say({"forward": list(server.getsockname())}, *descriptors)
             return int(door.getsockname()[1])
@@ -241,7 +242,7 @@ class TestForward:
     def test_strangers_are_hung_up_on_at_once_and_take_nobodys_place(self, port: int, server: socket.socket) -> None:
         """They may be as many as they like."""
         with Peer(STRANGER) as stranger:
-            answers = stranger.do(answers_to_strangers, port, visitor.MOST_CONNECTIONS + 1)
+            answers = stranger.do(answers_to_strangers, port, forward.MOST_CONNECTIONS + 1)
             with socket.create_connection(("127.0.0.1", port), LIMIT) as client, server.accept()[0] as inner:
                 inner.sendall(b"hello")
                 assert client.recv(5) == b"hello"
@@ -252,8 +253,8 @@ class TestForward:
 
     def test_one_too_many_is_turned_away(self, port: int, server: socket.socket) -> None:
         """What each takes is the job's."""
-        server.listen(2 * visitor.MOST_CONNECTIONS)
-        clients = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(visitor.MOST_CONNECTIONS)]
+        server.listen(2 * forward.MOST_CONNECTIONS)
+        clients = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(forward.MOST_CONNECTIONS)]
         inners = [server.accept()[0] for _ in clients]
         with socket.create_connection(("127.0.0.1", port), LIMIT) as client:
             assert everything(client) == b""
@@ -262,8 +263,8 @@ class TestForward:
 
     def test_no_place_is_kept_by_who_has_been_hung_up_on(self, port: int, server: socket.socket) -> None:
         """The API hangs up on a stranger who says nothing; he need not do so himself."""
-        server.listen(2 * visitor.MOST_CONNECTIONS)
-        strangers = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(visitor.MOST_CONNECTIONS)]
+        server.listen(2 * forward.MOST_CONNECTIONS)
+        strangers = [socket.create_connection(("127.0.0.1", port), LIMIT) for _ in range(forward.MOST_CONNECTIONS)]
         for _ in strangers:
             server.accept()[0].close()
         for stranger in strangers:
@@ -304,7 +305,7 @@ def test_the_next_holder_has_the_same_ports(tmp_path: Path, monkeypatch: pytest.
     program = tmp_path / "podman"
     program.write_text('#!/bin/sh\nshift 2\nexec unshare --net "$@"\n')
     program.chmod(0o755)
-    monkeypatch.setattr(hold, "HOLDER", (sys.executable, "-Ic", PROGRAM))
+    monkeypatch.setattr(holder_client, "HOLDER", (sys.executable, "-Ic", PROGRAM))
     spec, handed = Spec(enabled=True, cluster="none"), list[int]()
     mooring = Mooring(17, 0, "node1", spec, program, "none", None, Waits(), Kubernetes(), Places(tmp_path))
     with bare_host() as container, inside(container.namespace):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.command import run
+from moorage.common.command import run
 from support.figures import Figures
 from support.slurm import installed
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage import exec, kubeconfig, podmanenv
-from moorage.mooring import Mooring
+from moorage.common import podman
+from moorage.common.description import Mooring
+from moorage.user.agent import exec_client
+from moorage.user.cluster import kubeconfig
 from support.cgroups import members
 from support.fakes import FakeCommand
 from support.moored import PLACES, SHELL_PATH, Keeper, call, called, lines, moored
@@ -31,7 +33,7 @@ def slurm(programs: Path, tmp_path: Path) -> Slurm:
 
 def told(environ: dict[str, str]) -> dict[str, str]:
     """The environment of a moored job's script, with a cluster."""
-    return kubeconfig.script(podmanenv.script(environ, PLACES), PLACES, "moorage-17", "https://127.0.0.1:6443")
+    return kubeconfig.script(podman.script(environ, PLACES), PLACES, "moorage-17", "https://127.0.0.1:6443")
 
 
 @pytest.mark.parametrize("words", [("sbatch",), ("sbatch", "--k8s=cluster=none"), ("salloc",)])
@@ -112,4 +114,4 @@ class TestPodman:
     def test_what_cannot_be_run_is_said(self, mooring: Mooring) -> None:
         mooring.podman.unlink()
         code, _, err = called("ps", env=self.environ("18"))
-        assert (code, err) == (exec.NOT_RUN, "the-real-podman: No such file or directory\n")
+        assert (code, err) == (exec_client.NOT_RUN, "the-real-podman: No such file or directory\n")

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from moorage import errand, exec, hold, tree
-from moorage.deadline import Deadline
-from moorage.keeper import HOLDERS
-from moorage.mooring import Mooring
+from moorage.common.deadline import Deadline
+from moorage.common.description import Mooring
+from moorage.user.agent import delegated_cgroup, exec_client, exec_server
+from moorage.user.agent.keeper import HOLDERS
+from moorage.user.network import holder_client
 from support.cgroups import await_event, members
 from support.hung import await_blocked, hung_mount
 from support.moored import LIMIT, PACKAGES, PLACES, SHELL_PATH, WAITS, Keeper, call, called, interpreter, lines, moored
@@ -35,8 +36,8 @@ AS_USER: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
 
 @pytest.fixture
 def scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(errand, "PARTING", 1.0)
-    monkeypatch.setattr(tree, "LINGERING", 0.5)
+    monkeypatch.setattr(exec_server, "PARTING", 1.0)
+    monkeypatch.setattr(delegated_cgroup, "LINGERING", 0.5)
     with node(monkeypatch) as scope:
         prepared()
         yield scope
@@ -132,7 +133,7 @@ class TestInTheTree:
             said = lines(process)
             pid, parent = map(int, next(said).split())
             assert parent == keeper.pid
-            assert next(said) == errand.EXPENDABLE
+            assert next(said) == exec_server.EXPENDABLE
             assert {pid, keeper.pid} <= set(members(keeper.tree / "init"))
             assert os.getsid(pid) == pid
             process.kill()
@@ -152,7 +153,7 @@ class TestInTheTree:
         with call("sh", "-c", "trap '' TERM; sh -c 'while :; do sleep 60; done' & echo $$ $!; wait; wait") as process:
             pids = [int(pid) for pid in next(lines(process)).split()]
             process.kill()
-        assert not ended(pids[0], limit=errand.PARTING / 2)
+        assert not ended(pids[0], limit=exec_server.PARTING / 2)
         assert all(ended(pid) for pid in pids)
         # It waits for this without turning in circles.
         assert cpu_time(keeper.pid) - before < 0.5
@@ -198,12 +199,12 @@ class TestInTheTree:
 class TestRefusals:
     def test_no_such_program(self, mooring: Mooring, keeper: Keeper) -> None:
         mooring.podman.unlink()
-        assert called("ps") == (exec.NOT_RUN, "", "the-real-podman: No such file or directory\n")
+        assert called("ps") == (exec_client.NOT_RUN, "", "the-real-podman: No such file or directory\n")
 
     @pytest.mark.usefixtures("mooring")
     def test_no_keeper(self) -> None:
         code, _, err = called("ps")
-        assert code == exec.NOT_RUN
+        assert code == exec_client.NOT_RUN
         assert "nothing runs in this job's tree" in err
         assert len(err.splitlines()) == 1
 
@@ -211,19 +212,25 @@ class TestRefusals:
         with call("sh", "-c", "echo up; sleep 600") as process:
             assert next(lines(process)) == "up"
             keeper.say({"command": "down"})
-            assert process.wait(LIMIT) == exec.NOT_RUN
+            assert process.wait(LIMIT) == exec_client.NOT_RUN
             assert process.stderr
             assert process.stderr.read() == b"the-real-podman: this job's tree was taken down\n"
 
     @pytest.mark.usefixtures("keeper")
     def test_another_user(self) -> None:
         code, _, err = called("ps", user=OTHER, group=OTHER)
-        assert code == exec.NOT_RUN
+        assert code == exec_client.NOT_RUN
         assert "Permission denied" in err
 
     @pytest.mark.parametrize(
         "packet",
-        [b"\0\0\0\3foo", b"\0\0\0\0", b"\xff\xff\xff\xff", exec.request(b"/bin/true", [b"true"], [], 0), b"\0\0"],
+        [
+            b"\0\0\0\3foo",
+            b"\0\0\0\0",
+            b"\xff\xff\xff\xff",
+            exec_client.request(b"/bin/true", [b"true"], [], 0),
+            b"\0\0",
+        ],
     )
     def test_what_is_not_understood_harms_nobody(self, keeper: Keeper, packet: bytes) -> None:
         """The fourth comes without any streams."""
@@ -274,15 +281,15 @@ class TestEnd:
     ) -> None:
         with Peer(USER) as outside, Peer(USER, keeper.tree / "init") as inside:
             seen = iter([{outside.pid, inside.pid}])
-            truly = tree.members
-            monkeypatch.setattr(tree, "members", lambda place: next(seen, None) or truly(place))
-            assert tree.end(keeper.tree, {keeper.pid}, Deadline(LIMIT))
+            truly = delegated_cgroup.members
+            monkeypatch.setattr(delegated_cgroup, "members", lambda place: next(seen, None) or truly(place))
+            assert delegated_cgroup.end(keeper.tree, {keeper.pid}, Deadline(LIMIT))
             assert ended(inside.pid)
             assert not ended(outside.pid, 0.2)
 
     def test_down_is_handed_on_and_answered_by_the_end(self, keeper: Keeper) -> None:
         with connected() as connection:
-            connection.sendall(len(exec.DOWN).to_bytes(exec.LENGTH, "big") + exec.DOWN)
+            connection.sendall(len(exec_client.DOWN).to_bytes(exec_client.LENGTH, "big") + exec_client.DOWN)
             keeper.expect("down asked for")
             keeper.say({"command": "down"})
             assert connection.recv(1) == b""
@@ -357,7 +364,7 @@ def few_files() -> None:
 def few_cpus() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     # What is imported late is not to be had any more: the Python of the tests may be in root's home.
-    importlib.import_module("moorage.cluster")
+    importlib.import_module("moorage.user.cluster.first_node")
 
 
 def connected() -> socket.socket:
@@ -393,7 +400,7 @@ def test_the_network_has_another_holder_after_one_that_was_killed(scope: Path, m
     code = f"""
 import os, socket, sys
 sys.path.insert(0, {str(PACKAGES)!r})
-from moorage import holder
+from moorage.user.network import holder
 keeper = socket.socket(fileno=0)
 holder.hand_over(keeper)
 with open({str(held)!r} + ".new", "w") as file:
@@ -401,7 +408,7 @@ with open({str(held)!r} + ".new", "w") as file:
 os.rename(file.name, {str(held)!r})
 keeper.recv(1)
 """
-    monkeypatch.setattr(hold, "HOLDER", (str(interpreter()), "-Ic", code))
+    monkeypatch.setattr(holder_client, "HOLDER", (str(interpreter()), "-Ic", code))
     with Keeper(mooring, scope) as keeper:
         keeper.say({"tree": str(keeper.tree)})
         keeper.expect("plug")

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from moorage import joining, kind
-from moorage.command import CommandFailed, run
-from moorage.kind import Plan
-from moorage.mooring import Segment
+from moorage.common.command import CommandFailed, run
+from moorage.common.description import Segment
+from moorage.user.cluster import join_config, kind_config
+from moorage.user.cluster.kind_config import Plan
 from support.engine import CACHE
 
 NEWER = Plan(
     job=17,
     image="kindest/node:v1.36.3",
     version=(1, 36, 3),
-    token=kind.bootstrap_token(),
+    token=kind_config.bootstrap_token(),
     etcd="memory",
     patience=2.0,
     reserved={"cpu": "6100m", "memory": "1024Ki"},
@@ -70,7 +70,7 @@ def written(plan: Plan) -> list[dict[str, Any]]:
 def merged(plan: Plan) -> list[dict[str, Any]]:
     """As kind merges a patch that names no format into its documents."""
     documents = {one["kind"]: one for one in written(plan)}
-    for text in kind.configuration(plan)["kubeadmConfigPatches"]:
+    for text in kind_config.configuration(plan)["kubeadmConfigPatches"]:
         patch = json.loads(text)
         _merge(documents[patch["kind"]], patch)
     return list(documents.values())
@@ -96,7 +96,7 @@ def validate(kubeadm: Path, documents: Sequence[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("etcd", ["memory", "disk"])
 @pytest.mark.parametrize("plan", [OLDER, NEWER], ids=["older", "newer"])
-def test_of_the_first_node(kubeadm: Path, plan: Plan, etcd: kind.Storage) -> None:
+def test_of_the_first_node(kubeadm: Path, plan: Plan, etcd: kind_config.Storage) -> None:
     documents = merged(replace(plan, etcd=etcd))
     validate(kubeadm, documents)
     # It takes those of a start and of a join one at a time.
@@ -112,7 +112,7 @@ def test_one_format_in_the_other_is_seen(kubeadm: Path) -> None:
 
 
 def test_of_a_node_that_joins(kubeadm: Path, tmp_path: Path) -> None:
-    document = joining.configuration(NEWER, SEGMENT, 1)
+    document = join_config.configuration(NEWER, SEGMENT, 1)
     known = tmp_path / "discovery.json"
     known.write_text("{}")
     document["discovery"]["file"]["kubeConfigPath"] = str(known)
@@ -122,6 +122,6 @@ def test_of_a_node_that_joins(kubeadm: Path, tmp_path: Path) -> None:
 def test_the_nodes_kubectl_understands_its_preferences(kubeadm: Path) -> None:
     kubectl, preferences = kubeadm.with_name("kubectl"), kubeadm.with_name("kuberc")
     kubectl.symlink_to(kubeadm.readlink())
-    preferences.write_text(json.dumps(kind.preferences()))
+    preferences.write_text(json.dumps(kind_config.preferences()))
     said = run([kubectl, "kuberc", "view", f"--kuberc={preferences}"]).stdout
     assert said.count('default: "false"') == 2

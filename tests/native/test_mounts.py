@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import mounts
-from moorage.command import run
+from moorage.common.command import run
+from moorage.linux import mounts
 
 pytestmark = pytest.mark.usefixtures("fresh_namespaces")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.command import run
+from moorage.common.command import run
 from support.namespaces import MOUNT, NETWORK, fresh, inside, network
 
 

@@ -14,30 +14,22 @@ from typing import Any, NoReturn
 
 import pytest
 
-from moorage import (
-    checks,
-    clearance,
-    command,
-    config,
-    course,
-    facts,
-    lock,
-    mounts,
-    podman,
-    prolog,
-    rundir,
-    scratch,
-    state,
-)
-from moorage import job as jobs
-from moorage.checks import Surroundings
-from moorage.deadline import Deadline
-from moorage.finding import Finding
-from moorage.hardware import Bind
-from moorage.job import Job
-from moorage.mooring import Mooring
-from moorage.programs import Program
-from moorage.record import Ending
+from moorage.common import command
+from moorage.common import job as jobs
+from moorage.common.deadline import Deadline
+from moorage.common.description import Mooring
+from moorage.common.hardware import Bind
+from moorage.common.job import Job
+from moorage.linux import mounts
+from moorage.node import checks, factcache
+from moorage.node.checks import Surroundings
+from moorage.node.config import load
+from moorage.node.finding import Finding
+from moorage.node.programs import Program
+from moorage.root import lock, podman_conf, prolog, rundir, scratch, state
+from moorage.root.cleanup import end_of_job
+from moorage.root.records import start_log
+from moorage.root.records.record import Ending
 from support.fakes import FakeCommand
 
 USER = 54321
@@ -65,10 +57,10 @@ def place(fresh_namespaces: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module, name, value in (
         (jobs, "RUN", here / "run"),
         (jobs, "STATE", here / "state"),
-        (config, "PLACE", here / "moorage.yaml"),
-        (facts, "PLACE", here / "run" / "facts.json"),
+        (load, "PLACE", here / "moorage.yaml"),
+        (factcache, "PLACE", here / "run" / "facts.json"),
         # Nobody else's mounts are looked at: those of process 1 are this machine's.
-        (clearance, "read", lambda *_: ""),
+        (end_of_job, "read", lambda *_: ""),
     ):
         monkeypatch.setattr(module, name, value)
     return here
@@ -119,7 +111,7 @@ def run(**changed: str) -> int:
 
 
 def clear() -> None:
-    assert clearance.clear(JOB.id, Deadline(30)) == []
+    assert end_of_job.clear(JOB.id, Deadline(30)) == []
 
 
 def test_a_job_gets_all_it_needs(node: FakeCommand) -> None:
@@ -162,11 +154,11 @@ def test_what_its_record_will_need_is_kept(place: Path) -> None:
     assert known.about
     assert (known.about.days, known.about.metrics) == (3, "/mnt/metrics")
     assert (known.about.described["uplink"], known.about.described["spec"]["cluster"]) == ("pasta", "none")
-    assert [step.word for step in course.read(17).steps] == ["prolog", "launch"]
+    assert [step.word for step in start_log.read(17).steps] == ["prolog", "launch"]
     assert "prolog: prepared with loop scratch and pasta (the first in the site's order" in JOB.log.read_text()
     assert JOB.log.stat().st_mode & 0o777 == 0o644
     assert 'moorage_clusters_running{cluster="none"} 1\n' in (place / "metrics/moorage.prom").read_text()
-    assert clearance.clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
+    assert end_of_job.clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
     (record,) = records(place)
     assert (record["outcome"], record["phase"], record["ending"], record["exit"]) == (
         "unfinished", "launch", "cut off", "0:0"
@@ -358,7 +350,7 @@ def test_a_user_without_ids_drains_no_node_however_often_he_tries(
     for number in range(100, 120):
         assert run(SLURM_JOB_ID=str(number)) == 0
         assert "has no subordinate uids" in (place / "run" / str(number) / "refusal").read_text()
-        assert clearance.clear(number, Deadline(30)) == []
+        assert end_of_job.clear(number, Deadline(30)) == []
     assert everything(place) == []
 
 
@@ -414,7 +406,7 @@ def fail() -> NoReturn:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(rundir, "make"), (mounts, "mount_tmpfs"), (mounts, "mount_image"), (scratch, "make"), (podman, "files")],
+    [(rundir, "make"), (mounts, "mount_tmpfs"), (mounts, "mount_image"), (scratch, "make"), (podman_conf, "files")],
 )
 def test_whatever_fails_nothing_is_left_but_the_word(
     place: Path, monkeypatch: pytest.MonkeyPatch, module: object, name: str
@@ -439,7 +431,7 @@ def test_a_warden_that_does_not_start_undoes_all(place: Path, fake: Callable[...
     assert not JOB.refusal.exists()
 
 
-@pytest.mark.parametrize(("module", "name"), [(rundir, "make"), (scratch, "make"), (podman, "files")])
+@pytest.mark.parametrize(("module", "name"), [(rundir, "make"), (scratch, "make"), (podman_conf, "files")])
 def test_one_that_is_killed_is_cleared_by_the_epilog(
     place: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -498,9 +490,9 @@ def test_what_an_earlier_life_has_left_is_not_forgotten(
     assert run() == 0
     (place / "moorage.yaml").write_text(CONFIG.format(place=place) + "node_fault: drain\n")
     before = JOB.state.read_text()
-    left = clearance.Leftover("process", "4711 (sh)", "it does not end", ours=ours)
+    left = end_of_job.Leftover("process", "4711 (sh)", "it does not end", ours=ours)
     with monkeypatch.context() as patch:
-        patch.setattr(clearance, "clear", lambda *_: [left])
+        patch.setattr(end_of_job, "clear", lambda *_: [left])
         assert run(SLURM_JOB_RESTART_COUNT="1") == code
     assert JOB.state.read_text() == before
     assert JOB.refusal.read_text().startswith(

@@ -13,29 +13,20 @@ import pytest
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage import (
-    checks,
-    clearance,
-    command,
-    config,
-    facts,
-    mounts,
-    networks,
-    prolog,
-    rundir,
-    slurmconf,
-    state,
-    sweep,
-    uplink,
-)
-from moorage import job as jobs
-from moorage.checks import Surroundings
-from moorage.deadline import Deadline
-from moorage.job import Job
-from moorage.mooring import Mooring, Segment, WayOut
-from moorage.net import fabric, names
-from moorage.net.links import links
-from moorage.programs import Program
+from moorage.common import command
+from moorage.common import job as jobs
+from moorage.common.deadline import Deadline
+from moorage.common.description import Mooring, Segment, WayOut
+from moorage.common.job import Job
+from moorage.linux import mounts
+from moorage.linux.links import links
+from moorage.node import checks, factcache, slurmconf, uplink
+from moorage.node.checks import Surroundings
+from moorage.node.config import load
+from moorage.node.programs import Program
+from moorage.root import prolog, rundir, state
+from moorage.root.cleanup import end_of_job, sweep
+from moorage.root.net import fabric, job_networks, names
 from support.fakes import FakeCommand
 
 USER = 54321
@@ -77,9 +68,9 @@ def place(ip: IPRoute, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for module, name, value in (
         (jobs, "RUN", here / "run"),
         (jobs, "STATE", here / "state"),
-        (config, "PLACE", here / "moorage.yaml"),
-        (facts, "PLACE", here / "run" / "facts.json"),
-        (clearance, "read", lambda *_: ""),
+        (load, "PLACE", here / "moorage.yaml"),
+        (factcache, "PLACE", here / "run" / "facts.json"),
+        (end_of_job, "read", lambda *_: ""),
         (command, "PATH", f"{tmp_path}:{command.PATH}"),
     ):
         monkeypatch.setattr(module, name, value)
@@ -115,13 +106,13 @@ def run(**changed: str) -> int:
 
 def refusal() -> str:
     assert {path.name for path in JOB.run.iterdir()} == {"refusal", "release"}
-    assert networks.left(JOB.id) == []
+    assert job_networks.left(JOB.id) == []
     return JOB.refusal.read_text()
 
 
 def clear() -> None:
-    assert clearance.clear(JOB.id, Deadline(30)) == []
-    assert networks.left(JOB.id) == []
+    assert end_of_job.clear(JOB.id, Deadline(30)) == []
+    assert job_networks.left(JOB.id) == []
 
 
 def test_a_fabric_is_made_before_the_warden_starts(node: FakeCommand) -> None:
@@ -134,7 +125,7 @@ def test_a_fabric_is_made_before_the_warden_starts(node: FakeCommand) -> None:
     assert known.fabric
     assert [str(host) for host in known.fabric.hosts] == ["192.0.2.1", "192.0.2.2", "192.0.2.3"]
     assert fabric.intact(known.fabric)
-    assert networks.left(17) == ["moor17v", "moor17s", "moorage-17"]
+    assert job_networks.left(17) == ["moor17v", "moor17s", "moorage-17"]
     assert node.calls == [["start", "moorage-warden@17.service"]]
     clear()
 
@@ -151,7 +142,7 @@ def test_a_node_that_takes_no_part_is_left_alone(place: Path, wanted: str, node:
     assert run(SPANK_K8S=f"nodes={wanted}", SLURMD_NODENAME="n3") == 0
     assert not JOB.run.exists()
     assert not JOB.state.exists()
-    assert (node.calls, networks.left(17)) == ([], [])
+    assert (node.calls, job_networks.left(17)) == ([], [])
     clear()
 
 
@@ -195,7 +186,7 @@ def test_a_network_that_another_job_has() -> None:
     assert refusal() == (
         "network 17, which job 17 gets by its number, is in use on this node: submit it again: it gets another number\n"
     )
-    assert clearance.clear((1 << 24) + 17, Deadline(30)) == []
+    assert end_of_job.clear((1 << 24) + 17, Deadline(30)) == []
 
 
 @pytest.mark.parametrize(
@@ -238,12 +229,12 @@ def test_peers_that_are_not_on_the_interface(place: Path, hosts: str, line: str)
     ("module", "code", "line"),
     [
         (
-            "moorage.net.links.Links.make",
+            "moorage.linux.links.Links.make",
             95,
             "this kernel has no VXLAN, or no nf_tables with the family netdev: modprobe vxlan nf_tables nft_fwd_netdev",
         ),
         (
-            "moorage.net.fabric._try_forwarding",
+            "moorage.root.net.fabric._try_forwarding",
             2,
             "the kernel refuses a part of the job's network (No such file or directory):"
             " load the modules of config/modules-load.d/moorage.conf",
@@ -294,7 +285,7 @@ def test_a_gateway_is_decided_too(kernel_uplink: None) -> None:
     mooring = Mooring.load(17)
     assert (mooring.uplink, mooring.fabric) == ("kernel", None)
     assert mooring.gateway == WayOut("100.96.0.70/30", "100.96.0.69", 1500)
-    assert networks.left(17) == ["moorage-17"]
+    assert job_networks.left(17) == ["moorage-17"]
     clear()
 
 
@@ -316,7 +307,7 @@ def test_jobs_that_have_taken_all_networks_are_no_fault_of_it(kernel_uplink: Non
 @pytest.mark.parametrize("kind", ["crash", "refusal"])
 def test_nothing_is_left_of_one_that_fails(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if kind == "crash":
-        monkeypatch.setattr("moorage.net.links.Links.forward", lambda *_: 1 / 0)
+        monkeypatch.setattr("moorage.linux.links.Links.forward", lambda *_: 1 / 0)
     else:
         FakeCommand(tmp_path, "systemctl").path.write_text('#!/bin/sh\n[ "$1" != start ] || exit 1\n')
     assert run() == 1
@@ -338,7 +329,7 @@ def test_what_is_left_without_a_state_is_found_by_the_jobs_number(place: Path, n
     assert run() == 0
     forget(place, "run")
     forget(place, "state")
-    assert len(networks.left(17)) == 3
+    assert len(job_networks.left(17)) == 3
     clear()
 
 
@@ -348,7 +339,7 @@ def test_so_are_rules_alone(place: Path) -> None:
         forget(place, name)
     with links() as here:
         here.remove(names.links_of(17))
-    assert networks.left(17) == ["moorage-17"]
+    assert job_networks.left(17) == ["moorage-17"]
     rundir.prepare()
     rundir.refuse(JOB, "as of a job that was refused")
     clear()
@@ -364,10 +355,10 @@ def test_the_others_have_as_long_as_a_prolog_may_take(place: Path, more: str, se
 
 def test_a_node_that_can_have_none_has_none_left(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a job that was refused there, for that very reason perhaps."""
-    monkeypatch.setattr("moorage.net.nft.names", refuse_to)
+    monkeypatch.setattr("moorage.linux.nft.names", refuse_to)
     rundir.prepare()
     rundir.refuse(JOB, "this kernel has no module nf_tables")
-    assert clearance.clear(17, Deadline(30)) == []
+    assert end_of_job.clear(17, Deadline(30)) == []
 
 
 def test_so_does_the_sweep(place: Path) -> None:
@@ -379,7 +370,7 @@ def test_so_does_the_sweep(place: Path) -> None:
     assert [str(found) for found in sweep.sweep(Deadline(30), act=True)] == [
         "job 17 was removed: nothing is known of it but its links"
     ]
-    assert networks.left(17) == []
+    assert job_networks.left(17) == []
     assert list(sweep.sweep(Deadline(30), act=True)) == []
 
 
@@ -388,7 +379,7 @@ def test_after_a_power_cut_there_are_none_to_remove(place: Path) -> None:
     assert run() == 0
     known = state.load(17)
     assert known
-    networks.remove(17)
+    job_networks.remove(17)
     known.changed(boot="00000000-0000-0000-0000-000000000000")
     forget(place, "run")
     assert [str(found) for found in sweep.sweep(Deadline(30), act=True)] == [
@@ -399,16 +390,16 @@ def test_after_a_power_cut_there_are_none_to_remove(place: Path) -> None:
 def test_nor_does_a_state_that_cannot_be_understood_keep_it(place: Path) -> None:
     assert run() == 0
     JOB.state.write_text(json.dumps({"job": 17}))
-    (left,) = clearance.clear(17, Deadline(30))
+    (left,) = end_of_job.clear(17, Deadline(30))
     assert left.what == "state"
-    assert networks.left(17) == []
+    assert job_networks.left(17) == []
 
 
 def test_what_cannot_be_removed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run() == 0
     with monkeypatch.context() as patch:
         patch.setattr(fabric, "remove", refuse_to)
-        left = clearance.clear(17, Deadline(30))
+        left = end_of_job.clear(17, Deadline(30))
     assert [str(one) for one in left] == [
         f"network {name} is left: busy" for name in ("moor17v", "moor17s", "moorage-17")
     ]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import rootless
-from moorage.command import run
-from moorage.mooring import Kubernetes, Mooring, Waits
-from moorage.podmanenv import Places
-from moorage.spec import Spec
+from moorage.common.command import run
+from moorage.common.description import Kubernetes, Mooring, Waits
+from moorage.common.podman import Places
+from moorage.common.spec import Spec
+from moorage.user.agent import rootless
 
 # It leaves a process behind that holds the namespaces, as the real one does with the first thing that it is told.
 PODMAN = """\

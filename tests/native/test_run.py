@@ -18,11 +18,12 @@ import psutil
 import pyroute2
 import pytest
 
-from moorage import course, runner, strays
-from moorage.mooring import Mooring
-from moorage.net import fabric
-from moorage.net.fabric import Fabric, Site
-from moorage.progress import Progress
+from moorage.common.description import Mooring
+from moorage.common.progress import Progress
+from moorage.root.net import fabric
+from moorage.root.net.fabric import Fabric, Site
+from moorage.root.records import start_log
+from moorage.user.run import runner, strays
 from support import srun
 from support.cgroups import await_event, leaf
 from support.hosts import CABLE, Host, connected
@@ -61,8 +62,8 @@ def mooring(scope: Path, monkeypatch: pytest.MonkeyPatch) -> Mooring:
     SUBMITTED.mkdir()
     os.chown(SUBMITTED, USER, USER)
     agent = (
-        f"import sys; sys.path.insert(0, {str(PACKAGES)!r}); from moorage import tree;"
-        " tree.NEEDED = frozenset(); from moorage.cli import main; main(['agent'])"
+        f"import sys; sys.path.insert(0, {str(PACKAGES)!r}); from moorage.user.agent import delegated_cgroup;"
+        " delegated_cgroup.NEEDED = frozenset(); from moorage.cli import main; main(['agent'])"
     )
     monkeypatch.setattr(runner, "AGENT", (str(interpreter()), "-Ic", agent))
     return mooring
@@ -227,7 +228,7 @@ class TestStart:
 
     def test_root_hears_how_far_it_came(self, task: Peer, mooring: Mooring) -> None:
         assert task.do(run, "exit 0") == 0
-        known = course.read(JOB.id)
+        known = start_log.read(JOB.id)
         assert [step.word for step in known.steps] == ["cgroup", "podman", "ready", "down"]
         assert (known.outcome, known.orderly) == ("ready", True)
         assert "start: the job is ready\n" in JOB.log.read_text()
@@ -235,7 +236,7 @@ class TestStart:
     def test_root_hears_why_it_failed(self, task: Peer, mooring: Mooring) -> None:
         mooring.podman.write_text("#!/bin/sh\nexit 125\n")
         assert task.do(run, "exit 0") == 1
-        known = course.read(JOB.id)
+        known = start_log.read(JOB.id)
         assert (known.outcome, known.reached) == ("failed", "podman")
         assert "unshare true: exit code 125" in known.cause
 

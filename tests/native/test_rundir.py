@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from moorage import job as jobs
-from moorage import mounts, rundir
-from moorage.config import Run
-from moorage.errors import MoorageError
-from moorage.job import Job
-from moorage.settings import MIB
+from moorage.common import job as jobs
+from moorage.common.errors import MoorageError
+from moorage.common.job import Job
+from moorage.linux import mounts
+from moorage.node.config.schema import Run
+from moorage.node.config.values import MIB
+from moorage.root import rundir
 
 USER = 54321
 JOB = Job(17, 0, USER, USER + 1, "alice", "n1", frozenset({"job_17"}))

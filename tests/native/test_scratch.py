@@ -12,12 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from moorage import job as jobs
-from moorage import loop, mounts, quota, rundir, scratch, settings, trash
-from moorage.command import run
-from moorage.config import Config, Scratch, ScratchKind
-from moorage.job import Job
-from moorage.settings import MIB
+from moorage.common import job as jobs
+from moorage.common.command import run
+from moorage.common.job import Job
+from moorage.linux import loop, mounts, quota
+from moorage.node.config import values
+from moorage.node.config.schema import Config, Scratch, ScratchKind
+from moorage.node.config.values import MIB
+from moorage.root import rundir, scratch
+from moorage.root.cleanup import trash
 
 KINDS: tuple[ScratchKind, ...] = ("loop", "tmpfs", "project", "directory")
 BOUNDED: tuple[ScratchKind, ...] = ("loop", "tmpfs", "project")
@@ -115,7 +118,7 @@ def test_it_is_bounded(kind: ScratchKind, disk: Path, job: Job) -> None:
 
 @pytest.mark.parametrize("kind", BOUNDED)
 def test_so_is_the_number_of_files(kind: ScratchKind, disk: Path, job: Job) -> None:
-    most = settings.inodes(SIZE)
+    most = values.inodes(SIZE)
     scratch.make(job, Scratch(disk, kind, SIZE))
     made = as_owner("sh", "-c", f"seq {most + 1000} | xargs touch 2>/dev/null; ls -f | wc -l", cwd=job.scratch)
     assert 0.9 * most < int(made.stdout) <= most + 2

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage import shim
-from moorage.command import CommandFailed, run
-from moorage.option import HOOK, INHERITED, without
+from moorage.common.command import CommandFailed, run
+from moorage.common.option import HOOK, INHERITED, without
+from moorage.node import shim
 from support.fakes import FakeCommand
 from support.slurm import Slurm, built, installed
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.command import run
-from moorage.podman import Tools, stand_in
+from moorage.common.command import run
+from moorage.root.podman_conf import Tools, stand_in
 
 # As of Podman 5.4.
 USUAL = "--config-net --mtu 65520 --pid {pid} --dns-forward 169.254.1.1 -t none -u none -T none -U none --no-map-gw"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import config, lock, rundir, scratch
-from moorage.settings import MIB
-from moorage.state import Phase, State, jobs
-from moorage.verbs import sweep
+from moorage.cli import sweep
+from moorage.node.config import schema
+from moorage.node.config.values import MIB
+from moorage.root import lock, rundir, scratch
+from moorage.root.state import Phase, State, jobs
 from support.node import JOB, LIMITS, Manager, node
 
 PLACE = Path("/var/lib/moorage/scratch")
@@ -26,8 +27,8 @@ def scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield scope
 
 
-def left_by_a_power_cut(kind: config.ScratchKind) -> None:
-    wanted = config.Scratch(path=PLACE, kind=kind, size=64 * MIB)
+def left_by_a_power_cut(kind: schema.ScratchKind) -> None:
+    wanted = schema.Scratch(path=PLACE, kind=kind, size=64 * MIB)
     planned = scratch.plan(JOB, wanted)
     State.begin(JOB, LIMITS, planned).changed(
         boot=EARLIER, phase=Phase.DELEGATED, tree=Path("/sys/fs/cgroup/gone/slurmstepd.scope/job_17/x/user/y/k8s")
@@ -42,7 +43,7 @@ def left_by_a_power_cut(kind: config.ScratchKind) -> None:
 
 
 @pytest.mark.parametrize("kind", ["loop", "directory"])
-def test_everything_goes(kind: config.ScratchKind) -> None:
+def test_everything_goes(kind: schema.ScratchKind) -> None:
     left_by_a_power_cut(kind)
     assert sweep.main([]) == 0
     assert jobs() == [17]
@@ -63,12 +64,12 @@ def test_everything_goes(kind: config.ScratchKind) -> None:
 @pytest.mark.parametrize("done", ["nothing", "state", "run directory"])
 def test_in_mid_start(done: str) -> None:
     """Each thing is written down before it is made."""
-    planned = scratch.plan(JOB, config.Scratch(path=PLACE, kind="loop"))
+    planned = scratch.plan(JOB, schema.Scratch(path=PLACE, kind="loop"))
     if done != "nothing":
         State.begin(JOB, LIMITS, planned).changed(boot=EARLIER)
     if done == "run directory":
         rundir.prepare()
-        rundir.make(JOB, config.Run())
+        rundir.make(JOB, schema.Run())
     assert sweep.main(["--now"]) == 0
     assert jobs() == []
     assert not JOB.run.exists()

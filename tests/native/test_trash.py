@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from moorage import config, load, lock, quota, removal, trash
-from moorage import job as jobs
-from moorage.command import run
-from moorage.deadline import Deadline
-from moorage.errors import MoorageError
+from moorage.common import job as jobs
+from moorage.common.command import run
+from moorage.common.deadline import Deadline
+from moorage.common.errors import MoorageError
+from moorage.linux import quota
+from moorage.node.config import load, schema
+from moorage.root import lock
+from moorage.root.cleanup import remove_tree, trash
 from support.namespaces import MOUNT, fresh
 from support.peers import Peer
 
@@ -134,10 +137,10 @@ def test_two_empty_it_at_once(place: Path) -> None:
 def test_what_comes_while_it_is_emptied_goes_too(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To start the unit once more while it runs would do nothing."""
 
-    def remove_and_add(parent: int, name: str, deadline: Deadline) -> removal.Kept:
+    def remove_and_add(parent: int, name: str, deadline: Deadline) -> remove_tree.Kept:
         if name.startswith("17."):
             taken(scratch_of(place, "18"))
-        return removal.remove(parent, name, deadline)
+        return remove_tree.remove(parent, name, deadline)
 
     taken(scratch_of(place))
     monkeypatch.setattr(trash, "remove", remove_and_add)
@@ -155,7 +158,7 @@ def test_what_does_not_go_is_tried_once(place: Path, monkeypatch: pytest.MonkeyP
 def configured(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The place that the configuration names, and another one that it once named."""
     monkeypatch.setattr(jobs, "STATE", place / "jobs")
-    monkeypatch.setattr(load, "load", lambda: config.Config(scratch=config.Scratch(path=place / "now")))
+    monkeypatch.setattr(load, "load", lambda: schema.Config(scratch=schema.Scratch(path=place / "now")))
     for name in ("jobs", "now", "then"):
         (place / name).mkdir(mode=0o700)
     return place

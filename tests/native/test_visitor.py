@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from moorage import visitor
+from moorage.user.network import forward
 from support.peers import Peer
 
 OWN, OTHER = 54321, 54322
@@ -20,13 +20,13 @@ class Door:
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.kernel = visitor.kernel()
+        self.kernel = forward.kernel()
         self.kept: list[socket.socket] = []
 
     def welcomes(self) -> bool:
         connection, _ = self.listener.accept()
         self.kept.append(connection)
-        return visitor.is_welcome(self.kernel, connection)
+        return forward.is_welcome(self.kernel, connection)
 
 
 doors: list[Door] = []
@@ -84,7 +84,7 @@ def test_of_several_callers_each_is_known(port_and_keeper: tuple[int, Peer]) -> 
 
 def test_a_kernel_that_cannot_tell_bars_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says of any connection that there is none such."""
-    monkeypatch.setattr(visitor, "_ASKS", 4711)
+    monkeypatch.setattr(forward, "_ASKS", 4711)
     opened()
     call(doors[-1].listener.getsockname()[1])
     assert welcomed()

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from moorage import wire
-from moorage.state import Phase
+from moorage.common import warden_protocol
+from moorage.root.state import Phase
 from support.node import JOB, Manager, saved
 from support.peers import Peer
 from support.processes import ended
@@ -21,20 +21,20 @@ SOCKET = JOB.socket
 
 def ask(verb: str, limit: float = 10.0) -> dict[str, object]:
     """For a Peer: unlike a lambda, it can be sent."""
-    return ask_to_plug("fabric", limit) if verb == "plug" else wire.call(SOCKET, verb, limit)
+    return ask_to_plug("fabric", limit) if verb == "plug" else warden_protocol.call(SOCKET, verb, limit)
 
 
 def ask_to_plug(what: str, limit: float = 10.0, path: str = "/proc/self/ns/net") -> dict[str, object]:
     """Into the caller's own network namespace, if nothing else is handed over."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return wire.call(SOCKET, "plug", limit, fields={"what": what}, descriptor=descriptor)
+        return warden_protocol.call(SOCKET, "plug", limit, fields={"what": what}, descriptor=descriptor)
     finally:
         os.close(descriptor)
 
 
 def tell(word: str, cause: str = "") -> dict[str, object]:
-    return wire.call(SOCKET, "tell", 10.0, fields={"word": word, "cause": cause})
+    return warden_protocol.call(SOCKET, "tell", 10.0, fields={"word": word, "cause": cause})
 
 
 def delegated(agent: Peer, placeholder: Peer) -> Path:

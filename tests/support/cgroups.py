@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from moorage.command import run
+from moorage.common.command import run
 
 ROOT = Path("/sys/fs/cgroup")
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from moorage.command import Completed, run
-from moorage.idmap import Range
+from moorage.common.command import Completed, run
+from moorage.linux.idmap import Range
 
 CACHE: Final = Path(os.environ.get("MOORAGE_CACHE", "/var/cache/moorage"))
 PACKAGE: Final = Path(__file__).parents[2] / "plugin"
@@ -57,8 +57,9 @@ class Engine:
     def moorage(self, *words: str | Path, input: str | None = None, ok: Sequence[int] = (0,)) -> Completed:
         """A command of the product; the configuration and the jobs in `place` are the node's."""
         python = "python3" if self.root != Path("/") else sys.executable
-        code = "import sys; from pathlib import Path; from moorage import config, job; from moorage.cli import main; "
-        code += "place = Path(sys.argv[1]); config.PLACE, job.RUN = place / 'moorage.yaml', place / 'run'; "
+        code = "import sys; from pathlib import Path; from moorage.common import job; "
+        code += "from moorage.node.config import load; from moorage.cli import main; "
+        code += "place = Path(sys.argv[1]); load.PLACE, job.RUN = place / 'moorage.yaml', place / 'run'; "
         code += "main(sys.argv[2:])"
         environment = {"PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
         argv = (python, "-c", code, self.place, *words)

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from moorage import clock, mounts, programs, trash
-from moorage.settings import MIB
-from moorage.speed import Record, Speed, Spread
-from moorage.state import State
+from moorage.doctor import clock
+from moorage.linux import mounts
+from moorage.node import programs
+from moorage.node.config.values import MIB
+from moorage.node.uplink_speed import Record, Speed, Spread
+from moorage.root.cleanup import trash
+from moorage.root.state import State
 from support.node import JOB, LIMITS
 from support.site import IMAGE, ROUTES, SCOPE, Site
 

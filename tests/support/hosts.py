@@ -11,7 +11,7 @@ from ipaddress import IPv4Address
 
 from pyroute2 import IPRoute
 
-from moorage.holder import pass_bridged_frames
+from moorage.user.network.holder import pass_bridged_frames
 from support.namespaces import inside, network
 
 CABLE = "eth0"

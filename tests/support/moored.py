@@ -20,14 +20,17 @@ from typing import Any, NoReturn, Self
 
 import pytest
 
-from moorage import delegation, podman, tree
-from moorage.cgroup import Leaf
-from moorage.channel import Ear, Mouth
-from moorage.keeper import keep
-from moorage.mooring import Mooring
-from moorage.podman import Tools
-from moorage.podmanenv import Places
-from moorage.process import Process
+import moorage
+from moorage.common.description import Mooring
+from moorage.common.podman import Places
+from moorage.linux.cgroup import Leaf
+from moorage.linux.process import Process
+from moorage.root import podman_conf
+from moorage.root.podman_conf import Tools
+from moorage.root.warden import delegation
+from moorage.user.agent import delegated_cgroup
+from moorage.user.agent.keeper import keep
+from moorage.user.channel import Ear, Mouth
 from support.cgroups import leaf
 from support.node import JOB, LIMITS, USER
 
@@ -35,7 +38,7 @@ from support.node import JOB, LIMITS, USER
 LIMIT = 60.0
 PLACES = Places(JOB.run)
 WAITS = {"agents": 30.0, "podman": 30.0, "kill": 10.0}
-PACKAGE = Path(podman.__file__).parent
+PACKAGE = Path(moorage.__file__).parent
 PACKAGES = JOB.run / "python"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -89,7 +92,7 @@ def moored(fields: Mapping[str, object] | None = None) -> Mooring:
     shutil.copytree(_compiled(), PACKAGES)
     program = _program(JOB.run / "bin" / "the-real-podman", _PODMAN)
     tools = Tools(program, Path("/usr/bin/crun"), "pasta", python=interpreter())
-    for name, (text, mode) in podman.files(JOB, tools).items():
+    for name, (text, mode) in podman_conf.files(JOB, tools).items():
         (JOB.run / name).write_text(text.replace(str(PACKAGE.parent), str(PACKAGES)))
         (JOB.run / name).chmod(mode)
     description = {
@@ -197,7 +200,7 @@ def _become_keeper(mooring: Mooring, link: socket.socket, owner: int) -> NoRetur
     code = 99
     try:
         # This machine may have no controllers for the hierarchy that the test uses.
-        tree.NEEDED = frozenset()  # type: ignore[misc]
+        delegated_cgroup.NEEDED = frozenset()  # type: ignore[misc]
         os.setgroups([])
         os.setresgid(owner, owner, owner)
         os.setresuid(owner, owner, owner)

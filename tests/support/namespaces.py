@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from moorage.command import run
+from moorage.common.command import run
 
 NETWORK: Final = 0x40000000
 MOUNT: Final = 0x00020000

@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage import holder, programs
-from moorage.facts import Facts
-from moorage.net import measure, processor, traffic
-from moorage.net.measure import BARE, Sample, Samples, Way
-from moorage.speed import Spread
+from moorage.node import programs
+from moorage.node.factcache import Facts
+from moorage.node.uplink_speed import Spread
+from moorage.root.net.bench import measure, processor, traffic
+from moorage.root.net.bench.measure import BARE, Sample, Samples, Way
+from moorage.user.network import holder
 from support.figures import Figure, keep
 from support.hosts import CABLE, Host, bare_host, connected
 from support.namespaces import inside

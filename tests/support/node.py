@@ -16,11 +16,11 @@ from typing import NoReturn, Self
 
 import pytest
 
-from moorage import delegation, warden
-from moorage.cgroup import put
-from moorage.command import run
-from moorage.job import Job
-from moorage.state import Limits, State, load
+from moorage.common.command import run
+from moorage.common.job import Job
+from moorage.linux.cgroup import put
+from moorage.root.state import Limits, State, load
+from moorage.root.warden import delegation, warden
 from support.cgroups import ROOT, slurm_scope
 from support.namespaces import MOUNT, fresh
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from moorage.command import Completed, run
+from moorage.common.command import Completed, run
 
 ANSIBLE: Final = Path(__file__).parents[2] / "ansible"
 LIMIT: Final = 300.0

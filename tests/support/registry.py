@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from moorage.command import run
+from moorage.common.command import run
 from support.archives import MANIFEST
 
 USER, PASSWORD = "robot", "pass word"

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from pyroute2.netlink.nfnetlink import nftsocket as kernel
 
-from moorage.net import fabric, nft
-from moorage.net.fabric import Fabric, Site
+from moorage.linux import nft
+from moorage.root.net import fabric
+from moorage.root.net.fabric import Fabric, Site
 from support.frames import ethernet, udp, vxlan
 from support.hosts import CABLE, Host, bare_host
 from support.namespaces import NETWORK, enter, inside

@@ -16,8 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command, kernel, load, mounts
-from moorage.settings import MIB
+from moorage.common import command
+from moorage.linux import mounts
+from moorage.node import kernel_checks
+from moorage.node.config import load
+from moorage.node.config.values import MIB
 from support import archives
 from support.namespaces import MOUNT, fresh
 
@@ -61,10 +64,14 @@ COMMAND = """\
 import sys
 sys.path.insert(0, {package!r})
 from pathlib import Path
-from moorage import cli, command, config, examination, node
+from moorage import cli
+from moorage.common import command
+from moorage.doctor import examine
+from moorage.node import hostfiles
+from moorage.node.config import load
 place = Path({place!r})
-command.PATH, config.PLACE = str(place / "bin"), place / "moorage.yaml"
-examination.Node = lambda: node.Node(place / "node")
+command.PATH, load.PLACE = str(place / "bin"), place / "moorage.yaml"
+examine.Node = lambda: hostfiles.Node(place / "node")
 cli.main()
 """
 SILENT = ("conmon", "netavark", "getsubids", "newuidmap", "newgidmap", "srun")
@@ -109,7 +116,10 @@ def kernel_files(release: str = RELEASE) -> dict[str, str]:
         "dev/fuse": "",
         "dev/net/tun": "",
         "sys/kernel/security/apparmor/profiles": "podman (unconfined)\nlsb_release (enforce)\n",
-        **{f"proc/sys/{name}": f"{least}\n" for name, least in (kernel.NAMESPACES | kernel.LIMITS).items()},
+        **{
+            f"proc/sys/{name}": f"{least}\n"
+            for name, least in (kernel_checks.NAMESPACES | kernel_checks.LIMITS).items()
+        },
     }
 
 
@@ -120,7 +130,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 
 def open_devices(root: Path) -> None:
-    for name in kernel.DEVICES:
+    for name in kernel_checks.DEVICES:
         (root / name[1:]).chmod(0o666)
 
 

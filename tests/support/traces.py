@@ -7,17 +7,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from moorage import config
-from moorage.clearance import Leftover, clear
-from moorage.deadline import Deadline
-from moorage.settings import MIB
+from moorage.common.deadline import Deadline
+from moorage.node.config import schema
+from moorage.node.config.values import MIB
+from moorage.root.cleanup.end_of_job import Leftover, clear
 from support.node import JOB
 
 # Loop devices are the whole machine's, and tell of other runs of these tests as well.
 PLACE = Path(f"/var/lib/moorage/scratch-{os.getpid()}")
 SIZE = 64 * MIB
 NEW_USER = 0x10000000
-KINDS: tuple[config.ScratchKind, ...] = ("loop", "tmpfs", "directory")
+KINDS: tuple[schema.ScratchKind, ...] = ("loop", "tmpfs", "directory")
 
 
 def cleared(limit: float = 20.0) -> list[Leftover]:

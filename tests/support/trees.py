@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from moorage.beneath import opened
-from moorage.deadline import Deadline
-from moorage.removal import remove
+from moorage.common.deadline import Deadline
+from moorage.linux.beneath import opened
+from moorage.root.cleanup.remove_tree import remove
 
 USER = 12345
 LIMIT = 60.0

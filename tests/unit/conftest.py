@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command, programs
+from moorage.common import command
+from moorage.node import programs
 from support.fakes import FakeCommand
 from support.guard import Guard, enforced
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from moorage import readiness
-from moorage.api import Access, Api, Refused
-from moorage.deadline import Deadline
-from moorage.errors import MoorageError
-from moorage.others import Others
-from moorage.registration import label
+from moorage.common.deadline import Deadline
+from moorage.common.errors import MoorageError
+from moorage.user.cluster import readiness
+from moorage.user.cluster.api import Access, Api, Refused
+from moorage.user.cluster.others import Others
+from moorage.user.cluster.registration import label
 from support.api import READY, ApiServer, Authority
 
 pytestmark = pytest.mark.commands("openssl")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from moorage import bridge
-from moorage.mooring import Mooring, Segment, WayOut
-from moorage.podmanenv import Places
+from moorage.common.description import Mooring, Segment, WayOut
+from moorage.common.podman import Places
+from moorage.user.network import bridge
 
 SEGMENT = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
 FIELDS: dict[str, Any] = {

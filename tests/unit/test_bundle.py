@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage import bundle
+from moorage.user import failure_report
 
 WEB = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln"
 
@@ -46,9 +46,9 @@ WEB = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2ln"
     ],
 )
 def test_secrets_are_removed(text: str, secret: str) -> None:
-    clean = bundle.without_secrets(text)
+    clean = failure_report.without_secrets(text)
     assert secret not in clean
-    assert bundle.HIDDEN in clean
+    assert failure_report.HIDDEN in clean
 
 
 @pytest.mark.parametrize(
@@ -67,25 +67,25 @@ def test_secrets_are_removed(text: str, secret: str) -> None:
     ],
 )
 def test_the_rest_stays(text: str) -> None:
-    assert bundle.without_secrets(text) == text
+    assert failure_report.without_secrets(text) == text
 
 
 def test_parts_have_titles_and_their_ends() -> None:
-    text = bundle.text_of({"first": "a\n", "second": "x" * bundle.MOST + "the end"})
+    text = failure_report.text_of({"first": "a\n", "second": "x" * failure_report.MOST + "the end"})
     assert text.startswith("==== first\na\n\n==== second\nxxx")
     assert text.endswith("the end\n")
-    assert len(text) < bundle.MOST
+    assert len(text) < failure_report.MOST
 
 
 @pytest.mark.parametrize("letter", ["x", "-", "token", "a:", "://", "-----BEGIN ", '"', " ", "token\\"])
 def test_a_long_line_takes_no_time(letter: str) -> None:
     started = time.monotonic()
-    bundle.without_secrets(letter * ((1 << 20) // len(letter)))
+    failure_report.without_secrets(letter * ((1 << 20) // len(letter)))
     assert time.monotonic() - started < 20
 
 
 def test_it_is_its_owners_alone(tmp_path: Path) -> None:
-    path = bundle.write([tmp_path], "moorage-17", {"cause": "x"})
+    path = failure_report.write([tmp_path], "moorage-17", {"cause": "x"})
     assert path == tmp_path / "moorage-17.log"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text() == "==== cause\nx\n"
@@ -96,7 +96,7 @@ def test_nothing_is_written_over_or_through(tmp_path: Path) -> None:
     victim.write_text("mine")
     (tmp_path / "moorage-17.log").symlink_to(victim)
     (tmp_path / "moorage-17.1.log").write_text("an earlier one")
-    assert bundle.write([tmp_path], "moorage-17", {"cause": "x"}) == tmp_path / "moorage-17.2.log"
+    assert failure_report.write([tmp_path], "moorage-17", {"cause": "x"}) == tmp_path / "moorage-17.2.log"
     assert victim.read_text() == "mine"
 
 
@@ -108,14 +108,14 @@ def test_one_without_room_is_none(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, hard))
     try:
-        assert bundle.write([full, empty], "b", {"cause": "x" * 100}) is None
+        assert failure_report.write([full, empty], "b", {"cause": "x" * 100}) is None
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(full.iterdir())
-    assert bundle.write([full], "b", {"cause": "x" * 100}) == full / "b.log"
+    assert failure_report.write([full], "b", {"cause": "x" * 100}) == full / "b.log"
 
 
 def test_the_next_directory_is_tried(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    assert bundle.write([missing, tmp_path], "b", {}) == tmp_path / "b.log"
-    assert bundle.write([missing], "b", {}) is None
+    assert failure_report.write([missing, tmp_path], "b", {}) == tmp_path / "b.log"
+    assert failure_report.write([missing], "b", {}) is None

@@ -10,12 +10,14 @@ from typing import Any, cast
 
 import pytest
 
-from moorage import cdi, examination, features, load
-from moorage.checks import Scene
-from moorage.errors import UserError
-from moorage.facts import Facts
-from moorage.features import Feature, outfit
-from moorage.hardware import Bind, Hardware, Resource
+from moorage.common.errors import UserError
+from moorage.common.hardware import Bind, Hardware, Resource
+from moorage.doctor import examine
+from moorage.node import cdi, features
+from moorage.node.checks import Scene
+from moorage.node.config import load
+from moorage.node.factcache import Facts
+from moorage.node.features import Feature, outfit
 from virtual import feature
 
 NULL, ZERO, FULL = "/dev/null", "/dev/zero", "/dev/full"
@@ -198,7 +200,7 @@ def test_the_doctor_says_so_before_a_job_needs_it(
     (features.place() / "gpu.yaml").write_text("gres: gpu\ncdi: ['maker.com/gpu=%']\n")
     (places[0] / "maker.json").write_text(described(hooks=[{"path": "/bin/sh"}]))
     scene = cast("Scene", SimpleNamespace(facts=Facts()))
-    (fault,) = examination._features(scene)
+    (fault,) = examine._features(scene)
     assert str(fault) == f"{places[0] / 'maker.json'} asks for what jobs cannot have: have it made without hooks"
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import cgroup
-from moorage.cgroup import Leaf, NoTask, leaf, number
+from moorage.linux import cgroup
+from moorage.linux.cgroup import Leaf, NoTask, leaf, number
 
 NAMES = frozenset({"job_17", "s5K1KKYAYG5D00"})
 SCOPE = "/system.slice/slurmstepd.scope"

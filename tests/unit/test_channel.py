@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorage.channel import LONGEST, MOST_PIECES, PIECE, Ear, Mouth, writer
+from moorage.user.channel import LONGEST, MOST_PIECES, PIECE, Ear, Mouth, writer
 
 MESSAGES: list[dict[str, Any]] = [
     {"event": "ready"},

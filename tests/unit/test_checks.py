@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from moorage.checks import Surroundings, look_around, node_checks, slurm_places, user_checks
-from moorage.config import Config, Slurm
-from moorage.facts import Facts
-from moorage.finding import Finding
-from moorage.idmap import Range
-from moorage.job import Job
-from moorage.node import Node
-from moorage.programs import Program
+from moorage.common.job import Job
+from moorage.linux.idmap import Range
+from moorage.node.checks import Surroundings, look_around, node_checks, slurm_places, user_checks
+from moorage.node.config.schema import Config, Slurm
+from moorage.node.factcache import Facts
+from moorage.node.finding import Finding
+from moorage.node.hostfiles import Node
+from moorage.node.programs import Program
 from support.fakes import FakeCommand
 
 ENOUGH = {"uid": [Range(1 << 30, 65536)], "gid": [Range(1 << 30, 65536)]}

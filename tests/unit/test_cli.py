@@ -11,7 +11,7 @@ import pytest
 import moorage
 from moorage import cli
 from moorage.cli import VERBS, Verb, main
-from moorage.command import CommandFailed, run
+from moorage.common.command import CommandFailed, run
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from moorage import cluster, container, evidence, phases, share
-from moorage.errors import MoorageError, UserError
-from moorage.failure import Failed
-from moorage.hardware import Bind, Hardware, Resource
-from moorage.invitation import Invitation
-from moorage.mooring import Kubernetes, Mooring, Segment
-from moorage.others import Others
-from moorage.phases import Phase
-from moorage.podmanenv import Places
-from moorage.share import GIB, Share
+from moorage.common.description import Kubernetes, Mooring, Segment
+from moorage.common.errors import MoorageError, UserError
+from moorage.common.hardware import Bind, Hardware, Resource
+from moorage.common.podman import Places
+from moorage.user.cluster import evidence, first_node, kind_progress, node_container, node_resources
+from moorage.user.cluster.failure import Failed
+from moorage.user.cluster.invitation import Invitation
+from moorage.user.cluster.kind_progress import Phase
+from moorage.user.cluster.node_resources import GIB, Share
+from moorage.user.cluster.others import Others
 from support.api import READY, ApiServer, Authority
 
 pytestmark = pytest.mark.commands("openssl")
@@ -99,9 +99,9 @@ class Site:
         (self.fakes / name).write_text(text)
         (self.fakes / name).chmod(0o755)
 
-    def boot(self, **settled: Any) -> cluster.Cluster:  # noqa: ANN401
+    def boot(self, **settled: Any) -> first_node.Cluster:  # noqa: ANN401
         mooring = replace(self.mooring(), kubernetes=replace(self.settled, **settled))
-        return cluster.boot(mooring, self.tree, self.said.append)
+        return first_node.boot(mooring, self.tree, self.said.append)
 
     def mooring(self, require: str = "all") -> Mooring:
         spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None, "require": require}
@@ -115,15 +115,15 @@ class Site:
 
 @pytest.fixture
 def site(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(container, "KUBECTL", "bin/sh")
-    monkeypatch.setattr(container, "astray", lambda process, tree: False)
-    monkeypatch.setattr(share, "of_job", lambda tree, whole, environ: Share(2, 4 * GIB, 4 * GIB - 1))
+    monkeypatch.setattr(node_container, "KUBECTL", "bin/sh")
+    monkeypatch.setattr(node_container, "astray", lambda process, tree: False)
+    monkeypatch.setattr(node_resources, "of_job", lambda tree, whole, environ: Share(2, 4 * GIB, 4 * GIB - 1))
     with ApiServer(Authority(tmp_path / "pki"), READY) as api:
         yield Site(tmp_path, fakes, api)
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, name: str, limit: float) -> None:
-    monkeypatch.setitem(phases.OF_KIND, name, replace(phases.OF_KIND[name], limit=limit))
+    monkeypatch.setitem(kind_progress.OF_KIND, name, replace(kind_progress.OF_KIND[name], limit=limit))
 
 
 class TestStart:
@@ -178,14 +178,14 @@ class TestStart:
         assert len([one for one in site.api.asked if one.startswith("DELETE ")]) == 3
 
     def test_one_that_cannot_be_removed_is_no_success(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(phases, "READYING", replace(phases.READYING, limit=1.0))
-        monkeypatch.setattr(phases, "ANSWER", 1.0)
+        monkeypatch.setattr(kind_progress, "READYING", replace(kind_progress.READYING, limit=1.0))
+        monkeypatch.setattr(kind_progress, "ANSWER", 1.0)
         site.api.refuse("DELETE", *[500] * 100)
         with pytest.raises(Failed, match=r"the bootstrap token cannot be removed: DELETE .*: 500$"):
             site.boot()
 
     def test_what_it_waits_for_is_told(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(phases, "READYING", Phase("waiting until the cluster is ready", 0.5))
+        monkeypatch.setattr(kind_progress, "READYING", Phase("waiting until the cluster is ready", 0.5))
         site.api.answers["/api/v1/nodes"] = {"items": []}
         with pytest.raises(Failed, match=r"ready: not done after 0\.5 s, there is no node yet$"):
             site.boot()
@@ -221,11 +221,11 @@ class TestSeveralNodes:
 
     @pytest.fixture(autouse=True)
     def _admin(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(cluster, "ADMIN", f"{site.state}/kubeconfig")
+        monkeypatch.setattr(first_node, "ADMIN", f"{site.state}/kubeconfig")
 
-    def boot(self, site: Site, others: Others, require: str = "all") -> cluster.Cluster:
+    def boot(self, site: Site, others: Others, require: str = "all") -> first_node.Cluster:
         mooring = replace(site.mooring(require), nodes=3, fabric=self.SEGMENT)
-        return cluster.boot(mooring, site.tree, site.said.append, others)
+        return first_node.boot(mooring, site.tree, site.said.append, others)
 
     def nodes(self, site: Site, *names: str) -> None:
         site.api.answers["/api/v1/nodes"] = {"items": [ready(f"host-{name}", name) for name in names]}
@@ -265,7 +265,7 @@ class TestSeveralNodes:
     def test_one_that_does_not_come(
         self, site: Site, monkeypatch: pytest.MonkeyPatch, require: str, gone: set[str], line: str
     ) -> None:
-        monkeypatch.setattr(phases, "GATHERING", Phase("waiting until all nodes are ready", 0.5))
+        monkeypatch.setattr(kind_progress, "GATHERING", Phase("waiting until all nodes are ready", 0.5))
         self.nodes(site, "n1", "n2")
         others = Others(("n2", "n3"), gone=gone)
         if line:
@@ -276,7 +276,7 @@ class TestSeveralNodes:
             assert others.gone == {"n3"}
 
     def test_without_the_first_nothing_goes_on(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(phases, "GATHERING", Phase("waiting until all nodes are ready", 0.5))
+        monkeypatch.setattr(kind_progress, "GATHERING", Phase("waiting until all nodes are ready", 0.5))
         site.api.answers["/api/v1/nodes"] = {"items": []}
         with pytest.raises(Failed, match="there is no node yet"):
             self.boot(site, Others(("n2", "n3")), "any")
@@ -327,7 +327,7 @@ class TestImage:
         assert not (site.places.user / "kind.json").exists()
 
     def test_a_load_that_takes_too_long(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(phases, "LOADING", Phase("loading the node image", 0.5))
+        monkeypatch.setattr(kind_progress, "LOADING", Phase("loading the node image", 0.5))
         (site.state / "image").unlink()
         site.podman(load="sleep 60")
         with pytest.raises(Failed, match=r"^loading the node image: not done after 0\.5 s$"):
@@ -383,7 +383,7 @@ class TestFailure:
         assert str(self.fails(site)) == "the node container moorage-17-control-plane does not run"
 
     def test_a_node_that_is_not_in_a_cgroup_of_its_own(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(container, "astray", lambda process, tree: True)
+        monkeypatch.setattr(node_container, "astray", lambda process, tree: True)
         assert "is not in a cgroup of its own" in str(self.fails(site))
 
     def test_no_room_for_the_configuration(self, site: Site) -> None:
@@ -409,7 +409,7 @@ class TestFailure:
         ("", ""),
         ("Creating cluster\nDeleted nodes\n", ""),
         ("ERROR: failed: x\nStack Trace:\n", "failed: x"),
-        (f"ERROR: {'x' * 1000}", "x" * cluster.LONGEST_CAUSE),
+        (f"ERROR: {'x' * 1000}", "x" * first_node.LONGEST_CAUSE),
         (
             'ERROR: command "podman run -e HTTP_PROXY=http://me:hunter2@p"',
             'command "podman run -e HTTP_PROXY=http://(removed)@p"',
@@ -417,7 +417,7 @@ class TestFailure:
     ],
 )
 def test_cause(said: str, cause: str) -> None:
-    assert cluster.cause(said) == cause
+    assert first_node.cause(said) == cause
 
 
 def test_failed_is_shown_as_any_error() -> None:

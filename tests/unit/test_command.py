@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command
-from moorage.command import CommandFailed, CommandNotFound, CommandNotStarted, CommandTimeout, run
+from moorage.common import command
+from moorage.common.command import CommandFailed, CommandNotFound, CommandNotStarted, CommandTimeout, run
 from support.fakes import FakeCommand
 from support.processes import ended
 

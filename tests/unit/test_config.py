@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage.config import Config, settings
-from moorage.errors import UserError
-from moorage.facts import Facts
-from moorage.load import examine, load
-from moorage.settings import GIB, MIB, shown_size
+from moorage.common.errors import UserError
+from moorage.node.config.load import examine, load
+from moorage.node.config.schema import Config, settings
+from moorage.node.config.values import GIB, MIB, shown_size
+from moorage.node.factcache import Facts
 
 SHIPPED = Path(__file__).parents[2] / "config" / "moorage.yaml"
 
@@ -189,7 +189,7 @@ def test_a_file_is_parsed_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     file.write_text("scratch:\n  size: 3G\n")
     facts = Facts()
     first = load(file, facts)
-    monkeypatch.setattr("moorage.load._parsed", lambda path: pytest.fail("it was parsed again"))
+    monkeypatch.setattr("moorage.node.config.load._parsed", lambda path: pytest.fail("it was parsed again"))
     assert load(file, facts) == first
     assert load(file, facts).source("scratch.size") == f"{file}:2"
 

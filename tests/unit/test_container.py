@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import container
-from moorage.command import PATH, CommandFailed, run
-from moorage.errors import MoorageError
+from moorage.common.command import PATH, CommandFailed, run
+from moorage.common.errors import MoorageError
+from moorage.user.cluster import node_container
 
 TREE = Path("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_17/step_0/user/task_1/k8s")
 
@@ -33,11 +33,11 @@ def test_astray(below: str, astray: bool) -> None:
     place = f"/system.slice/slurmstepd.scope/job_17/step_0/user/task_1/{below}"
     if below == "task_0":
         place = "/system.slice/slurmstepd.scope/job_17/step_0/user/task_0"
-    assert container.strayed(f"3:cpu:/elsewhere\n0::{place}\n", TREE) is astray
+    assert node_container.strayed(f"3:cpu:/elsewhere\n0::{place}\n", TREE) is astray
 
 
 def test_whose_cgroup_is_not_told_is_astray() -> None:
-    assert container.strayed("", TREE)
+    assert node_container.strayed("", TREE)
 
 
 @pytest.fixture
@@ -53,18 +53,18 @@ def test_kubectl_is_found_behind_links_of_the_container(root: Path, target: str 
     program.write_text("#!/bin/sh\n")
     if target:
         (root / "usr/bin/kubectl").symlink_to(target)
-    assert container.resolved(root, container.KUBECTL).samefile(program)
+    assert node_container.resolved(root, node_container.KUBECTL).samefile(program)
 
 
 def test_links_in_a_circle_have_an_end(root: Path) -> None:
     (root / "usr/bin/kubectl").symlink_to("kubectl")
-    assert container.resolved(root, container.KUBECTL) == root / "usr/bin/kubectl"
+    assert node_container.resolved(root, node_container.KUBECTL) == root / "usr/bin/kubectl"
 
 
 def test_the_link_leads_into_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container, "KUBECTL", "bin/sh")
+    monkeypatch.setattr(node_container, "KUBECTL", "bin/sh")
     for _ in range(2):
-        link = container.link_kubectl(os.getpid(), tmp_path / "bin")
+        link = node_container.link_kubectl(os.getpid(), tmp_path / "bin")
         assert link == tmp_path / "bin/kubectl"
         assert str(link.readlink()).startswith(f"/proc/{os.getpid()}/root/")
         assert os.access(link, os.X_OK)
@@ -72,9 +72,9 @@ def test_the_link_leads_into_the_process(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_image_without_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(container, "KUBECTL", "no/such/kubectl")
+    monkeypatch.setattr(node_container, "KUBECTL", "no/such/kubectl")
     with pytest.raises(MoorageError, match="the node image has no no/such/kubectl"):
-        container.link_kubectl(os.getpid(), tmp_path / "bin")
+        node_container.link_kubectl(os.getpid(), tmp_path / "bin")
     assert not list((tmp_path / "bin").iterdir())
 
 
@@ -89,7 +89,9 @@ class TestPodmanOfKind:
             said = f'echo {name} "$@"; echo "says $SAYS"; exec cat'
             self.program(tmp_path / "real" / name, f"echo >>{tmp_path}/asked; {said}")
         (tmp_path / "kind").mkdir()
-        container.write_wrapper(tmp_path / "kind/podman", tmp_path / "real/podman", ["--ip=10.0.0.1", "--more=a b"])
+        node_container.write_wrapper(
+            tmp_path / "kind/podman", tmp_path / "real/podman", ["--ip=10.0.0.1", "--more=a b"]
+        )
         return tmp_path
 
     @staticmethod

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from moorage import agent, course, job, keeper, member, phases, startphases
-from moorage.course import Course, Step, hear, note, read
-from moorage.errors import MoorageError
-from moorage.job import Job
-from moorage.phases import Phase
-from moorage.startphases import named
+from moorage.common import job, phases
+from moorage.common.errors import MoorageError
+from moorage.common.job import Job
+from moorage.common.phases import named
+from moorage.root.records import start_log
+from moorage.root.records.start_log import Course, Step, hear, note, read
+from moorage.user.agent import agent, keeper
+from moorage.user.cluster import kind_progress, other_node
+from moorage.user.cluster.kind_progress import Phase
 
 JOB = Job(17, 0, 1000, 1000, "alice", "n1", frozenset({"job_17"}))
 
@@ -32,7 +35,7 @@ WHOLE = of((100, "prolog"), (100.5, "launch"), (102, "cgroup"), (102.1, "podman"
 
 
 def test_what_is_noted_is_read() -> None:
-    note(JOB, startphases.PROLOG, at=100.0)
+    note(JOB, phases.PROLOG, at=100.0)
     assert hear(JOB, {"word": "podman"}) is not None
     failed = hear(JOB, {"word": "failed", "cause": "a\nb"})
     assert failed is not None
@@ -55,24 +58,24 @@ def test_no_other_word_is_taken(run: Path, word: str) -> None:
 
 
 def test_there_is_an_end_to_what_can_be_told() -> None:
-    for number in range(course.MOST):
+    for number in range(start_log.MOST):
         hear(JOB, {"word": ("podman", "kind")[number % 2], "cause": "x" * 4000})
     with pytest.raises(MoorageError, match="more has been told"):
         hear(JOB, {"word": "ready"})
     known = read(17)
-    assert len(known.steps) == course.MOST
-    assert {len(step.cause) for step in known.steps} == {startphases.LONGEST_CAUSE}
+    assert len(known.steps) == start_log.MOST
+    assert {len(step.cause) for step in known.steps} == {phases.LONGEST_CAUSE}
 
 
 @pytest.mark.parametrize("content", ["", "?", "{}", "[]\n", '{"at": 1}\n', '{"at": 1, "word": "a", "x": 2}\n', "\0"])
 def test_what_makes_no_sense_is_nothing(run: Path, content: str) -> None:
-    (run / course.NAME).write_text(content)
+    (run / start_log.NAME).write_text(content)
     assert read(17) == Course()
 
 
 def test_a_line_that_was_cut_off_hides_no_other(run: Path) -> None:
     note(JOB, "prolog", at=5.0)
-    with (run / course.NAME).open("a") as file:
+    with (run / start_log.NAME).open("a") as file:
         file.write('{"at": 7, "wo\n')
     step = note(JOB, "podman", at=8.5)
     assert [one.word for one in read(17).steps] == ["prolog", "podman"]
@@ -82,13 +85,13 @@ def test_a_line_that_was_cut_off_hides_no_other(run: Path) -> None:
 
 def test_what_others_can_write_is_not_believed(run: Path) -> None:
     note(JOB, "podman")
-    (run / course.NAME).chmod(0o666)
+    (run / start_log.NAME).chmod(0o666)
     assert read(17) == Course()
 
 
 def test_nobody_else_reads_it(run: Path) -> None:
     note(JOB, "podman")
-    assert (run / course.NAME).stat().st_mode & 0o777 == 0o600
+    assert (run / start_log.NAME).stat().st_mode & 0o777 == 0o600
 
 
 def test_phases_take_until_the_next() -> None:
@@ -120,7 +123,7 @@ def test_a_phase_that_comes_twice_is_one() -> None:
 
 
 def test_how_long_it_was_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(course, "now", lambda: 500.0)
+    monkeypatch.setattr(start_log, "now", lambda: 500.0)
     assert of((1, "prolog"), (4, "ready"), (9, "down")).up == 5
     assert of((1, "prolog"), (4, "ready")).up == 496
     assert of((1, "prolog")).up is None
@@ -128,24 +131,24 @@ def test_how_long_it_was_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_phase_has_a_name() -> None:
     """What is told of a start and has none ends in a heap of all such."""
-    told = [one for one in (*vars(phases).values(), *phases.OF_KIND.values()) if isinstance(one, Phase)]
+    told = [one for one in (*vars(kind_progress).values(), *kind_progress.OF_KIND.values()) if isinstance(one, Phase)]
     assert len(told) > 8
     names = {named(one.text) for one in told}
-    assert startphases.OTHER not in names
-    assert named(member.INVITED) == "invitation"
+    assert phases.OTHER not in names
+    assert named(other_node.INVITED) == "invitation"
     for module, name in ((agent, "cgroup"), (keeper, "podman")):
-        assert f'"{startphases.PHASES[name]}"' in Path(str(module.__file__)).read_text()
+        assert f'"{phases.PHASES[name]}"' in Path(str(module.__file__)).read_text()
         names.add(name)
-    assert names <= set(startphases.PHASES)
+    assert names <= set(phases.PHASES)
 
 
 def test_details_do_not_make_another_phase() -> None:
     assert named("waiting until the cluster is ready: there is no node yet") == "readiness"
-    assert named("kind: Dancing") == startphases.OTHER
+    assert named("kind: Dancing") == phases.OTHER
 
 
 def test_words_of_the_course_are_told_apart() -> None:
-    assert not {startphases.PROLOG, startphases.LAUNCH} & set(startphases.TOLD)
-    assert all(course.told(Step(1, word)) for word in startphases.TOLD)
-    assert "the disk" in course.told(Step(1, "failed", "the disk"))
-    assert json.dumps(startphases.PHASES)
+    assert not {phases.PROLOG, phases.LAUNCH} & set(phases.TOLD)
+    assert all(start_log.told(Step(1, word)) for word in phases.TOLD)
+    assert "the disk" in start_log.told(Step(1, "failed", "the disk"))
+    assert json.dumps(phases.PHASES)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage.channel import Ear, Mouth
-from moorage.crew import Crew
-from moorage.deadline import Deadline
-from moorage.errors import MoorageError
-from moorage.watch import Watch
+from moorage.common.deadline import Deadline
+from moorage.common.errors import MoorageError
+from moorage.common.events import Watch
+from moorage.user.channel import Ear, Mouth
+from moorage.user.run.agents import Crew
 from support.processes import ended
 
 LIMIT = 10.0
@@ -148,7 +148,7 @@ class TestCrew:
         assert crew.gone
 
     def test_who_heeds_nothing_is_killed(self, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("moorage.crew.LEAVING", 0.5)
+        monkeypatch.setattr("moorage.user.run.agents.LEAVING", 0.5)
         start(crew, "exec sleep 600")
         assert crew.process
         pid = crew.process.pid

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from moorage import metrics, startphases
-from moorage.tally import Tally
+from moorage.common import phases
+from moorage.root.records import prometheus
+from moorage.root.records.counters import Tally
 from support import exposition
 
 ROOT = Path(__file__).parents[2]
@@ -34,10 +35,10 @@ def told() -> dict[str, dict[str, set[str]]]:
     kept = Tally()
     spec = {"cluster": "kind"}
     kept.count({"outcome": "failed", "phase": "podman", "spec": spec, "start_seconds": 1.0})
-    kept.count({"outcome": "ready", "phases": dict.fromkeys(startphases.SPANS, 1.0), "spec": spec})
+    kept.count({"outcome": "ready", "phases": dict.fromkeys(phases.SPANS, 1.0), "spec": spec})
     kept.count({"outcome": "refused", "check": "subuid", "leftovers": [{"what": "unit"}]})
     kept.count({"outcome": "refused", "check": "kubernetes"})
-    text = metrics.text(kept, {metrics.BUILD: {("1",): 1}})
+    text = prometheus.text(kept, {prometheus.BUILD: {("1",): 1}})
     found: dict[str, dict[str, set[str]]] = {}
     for family in exposition.read(text).values():
         for name, labels in family.samples:
@@ -111,7 +112,7 @@ def test_alerts_are_about_what_there_is(alert: dict[str, Any]) -> None:
 
 def test_what_users_ask_in_vain_wakes_nobody() -> None:
     (alert,) = [alert for alert in alerts() if alert["alert"] == "MoorageNodeFaults"]
-    prolog = (ROOT / "plugin/moorage/prolog.py").read_text()
+    prolog = (ROOT / "plugin/moorage/root/prolog.py").read_text()
     blamed_on_users = re.findall(r'blamed\("([a-z]+)", "user"\)', prolog)
     left_out = re.findall(r'cause!~"([^"]+)"', alert["expr"])[0].split("|")
     assert "nodes" in blamed_on_users
@@ -120,7 +121,7 @@ def test_what_users_ask_in_vain_wakes_nobody() -> None:
 
 def test_every_metric_is_documented() -> None:
     text = DOCUMENTATION.read_text()
-    for name, family in metrics.FAMILIES.items():
+    for name, family in prometheus.FAMILIES.items():
         (row,) = [line for line in text.splitlines() if line.startswith(f"| `{name}` |")]
         assert row.split(" | ")[1] == ", ".join(f"`{label}`" for label in family.labels)
 
@@ -145,7 +146,7 @@ def test_what_there_is_not_would_be_found(query: str, legend: str, found: list[s
 
 def test_it_shows_everything_that_is_told() -> None:
     asked = " ".join(query for query, _ in queries())
-    assert [name for name in metrics.FAMILIES if name not in asked] == []
+    assert [name for name in prometheus.FAMILIES if name not in asked] == []
 
 
 def test_panels_are_as_grafana_has_them() -> None:

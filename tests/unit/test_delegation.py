@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from moorage import cgroup, delegation
-from moorage.cgroup import Leaf
-from moorage.config import Config
-from moorage.delegation import LEAST_MEMORY, bound, enable, memory_limit
-from moorage.errors import MoorageError, UserError
-from moorage.job import Job
-from moorage.process import Process
-from moorage.settings import GIB, MIB
-from moorage.state import Limits
+from moorage.common.errors import MoorageError, UserError
+from moorage.common.job import Job
+from moorage.linux import cgroup
+from moorage.linux.cgroup import Leaf
+from moorage.linux.process import Process
+from moorage.node.config.schema import Config
+from moorage.node.config.values import GIB, MIB
+from moorage.root.state import Limits
+from moorage.root.warden import delegation
+from moorage.root.warden.delegation import LEAST_MEMORY, bound, enable, memory_limit
 
 JOB = Job(17, 0, 1000, 1000, "alice", "n1", frozenset({"job_17"}))
 

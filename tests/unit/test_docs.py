@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from moorage import wire
-from moorage.command import CommandFailed, run
+from moorage.common import warden_protocol
+from moorage.common.command import CommandFailed, run
 from support.wording import ELLIPSIS, PLUGIN, of_c, of_python, wordings
 from virtual import cli, guide
 
@@ -119,7 +119,7 @@ def walk() -> list[str]:
 
 
 def test_the_walk_names_parts_that_there_are() -> None:
-    places = (ROOT / "plugin/moorage", ROOT / "plugin/moorage/images", ROOT)
+    places = (ROOT / "plugin/moorage", ROOT)
     there = {name for name in walk() for place in places if (place / name).exists() or (place / f"{name}.py").exists()}
     assert len(there) > 30
     assert [name for name in walk() if name not in there] == []
@@ -133,7 +133,7 @@ def test_the_verbs_on_the_page_of_the_lab_exist() -> None:
 
 def phases() -> set[str]:
     """What the journal may have as PHASE: a refusal of the warden's has what was asked for."""
-    found = set(wire.VERBS)
+    found = set(warden_protocol.VERBS)
     for source in (path.read_text() for path in PLUGIN.rglob("*.py")):
         found |= {*re.findall(r'phase="([a-z]+)"', source)}
         if "phase=PHASE" in source:

@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from moorage import examination
-from moorage.cli import main
-from moorage.examination import Report
-from moorage.finding import Finding
-from moorage.verbs import doctor
+from moorage.cli import doctor, main
+from moorage.doctor import examine as examination
+from moorage.doctor.examine import Report
+from moorage.node.finding import Finding
 
 SYSCTL = Finding("sysctl", "kernel.keys.maxkeys is 200", "install config/sysctl.d")
 PODMAN = Finding("podman", "Podman is not installed", "install podman 4.9 or newer")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from moorage import epilog, job
-from moorage.clearance import Leftover
-from moorage.deadline import Deadline
-from moorage.record import Ending
-from moorage.state import About, Limits, State
-from moorage.sweep import Found
+from moorage.common import job
+from moorage.common.deadline import Deadline
+from moorage.root import epilog
+from moorage.root.cleanup.end_of_job import Leftover
+from moorage.root.cleanup.sweep import Found
+from moorage.root.records.record import Ending
+from moorage.root.state import About, Limits, State
 from support.fakes import FakeCommand
 
 OURS = Leftover("mount", "/run/moorage/17", "busy")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from moorage import exec
-from moorage.errand import Request
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
+from moorage.user.agent import exec_client
+from moorage.user.agent.exec_server import Request
 
 
 def body(program: bytes, argv: list[bytes], environ: list[bytes], umask: int = 0o22) -> bytes:
-    packet = exec.request(program, argv, environ, umask)
-    assert int.from_bytes(packet[: exec.LENGTH], "big") == len(packet) - exec.LENGTH
-    return packet[exec.LENGTH :]
+    packet = exec_client.request(program, argv, environ, umask)
+    assert int.from_bytes(packet[: exec_client.LENGTH], "big") == len(packet) - exec_client.LENGTH
+    return packet[exec_client.LENGTH :]
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.command import CommandNotFound
-from moorage.errors import MoorageError, UsageError, UserError, exit_code, reported
+from moorage.common.command import CommandNotFound
+from moorage.common.errors import MoorageError, UsageError, UserError, exit_code, reported
 
 
 @pytest.mark.parametrize(

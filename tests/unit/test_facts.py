@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage import facts as module
-from moorage.facts import Facts, remembered, stamp
+from moorage.node import factcache as module
+from moorage.node.factcache import Facts, remembered, stamp
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from moorage.command import CommandFailed, run
+from moorage.common.command import CommandFailed, run
 from support.fakes import FakeCommand
 
 Fake = Callable[..., FakeCommand]

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import features, load
-from moorage.facts import Facts
-from moorage.features import Feature, allotted, examine, outfit
-from moorage.hardware import Bind, Hardware, Resource
+from moorage.common.hardware import Bind, Hardware, Resource
+from moorage.node import features
+from moorage.node.config import load
+from moorage.node.factcache import Facts
+from moorage.node.features import Feature, allotted, examine, outfit
 
 EXAMPLES = Path(__file__).parents[2] / "config" / "features.d"
 NULL, ZERO = "/dev/null", "/dev/zero"
@@ -68,7 +69,7 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
     written(directory, "devices: [/dev/null]\n")
     facts = Facts()
     first = examine(directory, facts)
-    monkeypatch.setattr("moorage.load._parsed", lambda path: pytest.fail("it was parsed again"))
+    monkeypatch.setattr("moorage.node.config.load._parsed", lambda path: pytest.fail("it was parsed again"))
     assert examine(directory, facts) == first
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.files import append, create, private, replace
+from moorage.common.files import append, create, private, replace
 
 
 @pytest.fixture

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from moorage import fleet
-from moorage.errors import MoorageError, UserError
-from moorage.fleet import Fleet
-from moorage.job import Job
-from moorage.spec import Spec
+from moorage.common import participants
+from moorage.common.errors import MoorageError, UserError
+from moorage.common.job import Job
+from moorage.common.participants import Fleet
+from moorage.common.spec import Spec
 
 
 def of(nodes: str | None, wanted: int | None = None, own: str = "n1", **more: str) -> Fleet:
     job = Job(17, 0, 1, 1, "alice", own, frozenset())
     environ = more if nodes is None else {"SLURM_JOB_NODELIST": nodes, **more}
-    return fleet.of(job, Spec(True, "kind", nodes=wanted), environ)
+    return participants.of(job, Spec(True, "kind", nodes=wanted), environ)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.command import run
+from moorage.common.command import run
 from support.fakes import FakeCommand
 from support.guard import ForbiddenCommand, Guard
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.examination import ALL
+from moorage.doctor.examine import ALL
 from support.guide import explained, lines, section
 
 PACKAGE = Path(moorage.__file__).parent

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.api import Access
-from moorage.invitation import Invitation
+from moorage.user.cluster.api import Access
+from moorage.user.cluster.invitation import Invitation
 
 ACCESS = Access("https://127.0.0.1:41234", "the authority", "a certificate", "a key")
 INVITATION = Invitation.of("10.89.0.2", ACCESS, "a1b2c3.a1b2c3d4e5f6g7h8")

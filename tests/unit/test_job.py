@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import quota
-from moorage.errors import MoorageError
-from moorage.job import Job, job_number
+from moorage.common.errors import MoorageError
+from moorage.common.job import Job, job_number
+from moorage.linux import quota
 
 ENVIRON = {
     "SLURM_JOB_ID": "17",

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage import controlplane, joining, kind
-from moorage.hardware import Hardware
-from moorage.kind import Plan
-from moorage.mooring import Segment
+from moorage.common.description import Segment
+from moorage.common.hardware import Hardware
+from moorage.user.cluster import control_plane, join_config, kind_config
+from moorage.user.cluster.kind_config import Plan
 
 SEGMENT = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
 PLAN = Plan(
@@ -31,7 +31,7 @@ PLAN = Plan(
 
 
 def words(plan: Plan = PLAN, environ: dict[str, str] | None = None) -> list[str]:
-    return joining.container(plan, SEGMENT, 1, "volume1", environ or {})
+    return join_config.container(plan, SEGMENT, 1, "volume1", environ or {})
 
 
 class TestContainer:
@@ -74,13 +74,13 @@ class TestContainer:
 
     @pytest.mark.parametrize(("file_system", "mapped"), [("xfs", True), ("btrfs", True), ("ext4", False), ("", False)])
     def test_devices_are_shown_where_kind_shows_them(self, file_system: str, mapped: bool) -> None:
-        found = joining.container(PLAN, SEGMENT, 1, "volume1", {}, file_system)
+        found = join_config.container(PLAN, SEGMENT, 1, "volume1", {}, file_system)
         assert ("--volume=/dev/mapper:/dev/mapper" in found) is mapped
 
     def test_no_proxy_is_asked_for_what_is_inside(self) -> None:
-        found = joining.proxies({"https_proxy": "http://proxy:3128", "NO_PROXY": "here"}, PLAN, SEGMENT)
+        found = join_config.proxies({"https_proxy": "http://proxy:3128", "NO_PROXY": "here"}, PLAN, SEGMENT)
         assert found["HTTPS_PROXY"] == found["https_proxy"] == "http://proxy:3128"
-        inside = {"here", "10.89.0.0/16", kind.node(17), "10.96.0.0/16", "10.244.0.0/16", ".svc"}
+        inside = {"here", "10.89.0.0/16", kind_config.node(17), "10.96.0.0/16", "10.244.0.0/16", ".svc"}
         assert inside < set(found["no_proxy"].split(","))
         assert not [word for word in words() if "PROXY" in word]
 
@@ -88,14 +88,14 @@ class TestContainer:
 class TestKubeadm:
     def test_the_authority_is_known_beforehand(self) -> None:
         """Looking for it by the token alone would mean to ask as a stranger, who is told nothing."""
-        found = joining.configuration(PLAN, SEGMENT, 1)
+        found = join_config.configuration(PLAN, SEGMENT, 1)
         assert (found["apiVersion"], found["kind"]) == ("kubeadm.k8s.io/v1beta4", "JoinConfiguration")
         assert found["discovery"] == {"file": {"kubeConfigPath": "/run/moorage-discovery.json"}}
         assert "unsafe" not in str(found)
         assert PLAN.token not in str(found)
 
     def test_it_is_registered_as_what_it_is(self) -> None:
-        registration = joining.configuration(PLAN, SEGMENT, 1)["nodeRegistration"]
+        registration = join_config.configuration(PLAN, SEGMENT, 1)["nodeRegistration"]
         assert registration["name"] == "berth2"
         arguments = {one["name"]: one["value"] for one in registration["kubeletExtraArgs"]}
         assert arguments == {
@@ -105,15 +105,15 @@ class TestKubeadm:
         }
 
     def test_it_offers_no_more_than_its_own_share(self) -> None:
-        (name, patch), *_ = joining.files(PLAN).items()
-        directory = joining.configuration(PLAN, SEGMENT, 1)["patches"]["directory"]
+        (name, patch), *_ = join_config.files(PLAN).items()
+        directory = join_config.configuration(PLAN, SEGMENT, 1)["patches"]["directory"]
         assert directory == f"/kind/moorage/{Path(name).parent}"
         # How kubeadm 1.36 recognizes one.
         assert re.fullmatch(r"kubeletconfiguration\+merge\.json", Path(name).name)
         assert patch == {"systemReserved": {"cpu": "6100m", "memory": "1024Ki"}}
 
     def test_it_is_as_patient_as_the_first(self) -> None:
-        assert joining.configuration(PLAN, SEGMENT, 1)["timeouts"] == controlplane.timeouts(2.0)
+        assert join_config.configuration(PLAN, SEGMENT, 1)["timeouts"] == control_plane.timeouts(2.0)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ class TestKubeadm:
     ],
 )
 def test_containerd_counts_as_seldom_as_on_the_first(text: str) -> None:
-    before, after = tomllib.loads(text), tomllib.loads(joining.containerd(text))
+    before, after = tomllib.loads(text), tomllib.loads(join_config.containerd(text))
     assert after["plugins"]["io.containerd.cri.v1.runtime"].pop("stats_collect_period") == "10s"
     before.setdefault("plugins", {}).setdefault("io.containerd.cri.v1.runtime", {})
     assert after == before

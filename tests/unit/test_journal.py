@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage import job, journal
-from moorage.job import Job
-from moorage.journal import encoded, log
+from moorage.common import job
+from moorage.common.job import Job
+from moorage.root import journal
+from moorage.root.journal import encoded, log
 
 JOB = Job(17, 0, 1000, 1000, "alice", "node1", frozenset({"job_17"}))
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from moorage import cluster
-from moorage.channel import Ear
-from moorage.cluster import Cluster
-from moorage.keeper import Keeper
-from moorage.mooring import Mooring
-from moorage.others import Others
-from moorage.podmanenv import Places
-from moorage.watch import Signals, Watch
+from moorage.common.description import Mooring
+from moorage.common.events import Signals, Watch
+from moorage.common.podman import Places
+from moorage.user.agent.keeper import Keeper
+from moorage.user.channel import Ear
+from moorage.user.cluster import first_node
+from moorage.user.cluster.first_node import Cluster
+from moorage.user.cluster.others import Others
 
 
 def test_the_first_node_says_who_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,7 +25,7 @@ def test_the_first_node_says_who_is_not_in_it(tmp_path: Path, monkeypatch: pytes
         others.gone |= {"n3", "n2"}
         return Cluster("moorage-17", "https://127.0.0.1:1")
 
-    monkeypatch.setattr(cluster, "boot", boot)
+    monkeypatch.setattr(first_node, "boot", boot)
     fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n1", "uplink": "pasta", "podman": "/usr/bin/podman"}
     mooring = Mooring.from_dict({**fields, "spec": {"enabled": True, "cluster": "kind"}}, Places(tmp_path))
     agent, ours = socket.socketpair()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import kernel
-from moorage.facts import Facts
-from moorage.node import Node
+from moorage.node import kernel_checks
+from moorage.node.factcache import Facts
+from moorage.node.hostfiles import Node
 from support import site
 from support.site import RELEASE, SCOPE, kernel_files, open_devices
 
@@ -26,7 +26,7 @@ def node(tmp_path: Path) -> Node:
 
 
 def found(node: Node, release: str = RELEASE) -> list[str]:
-    return [str(finding) for finding in (*kernel.check(node, release, Facts()), *kernel.apparmor(node))]
+    return [str(finding) for finding in (*kernel_checks.check(node, release, Facts()), *kernel_checks.apparmor(node))]
 
 
 def test_a_good_node(node: Node) -> None:
@@ -139,17 +139,17 @@ def test_ubuntus_restriction(node: Node, restricted: str, profiles: str, bad: bo
 
 def test_the_lists_of_modules_are_read_once(node: Node) -> None:
     facts = Facts()
-    assert list(kernel.check(node, RELEASE, facts)) == []
+    assert list(kernel_checks.check(node, RELEASE, facts)) == []
     assert facts.known["modules"]["value"] == ["bridge", "fuse", "nf_tables", "nft_fwd_netdev", "vxlan"]
 
 
 def test_what_we_ship_is_enough() -> None:
     shipped = dict(
         line.replace(" ", "").lstrip("-").split("=")
-        for line in (ROOT / kernel.SYSCTL_FILE).read_text().splitlines()
+        for line in (ROOT / kernel_checks.SYSCTL_FILE).read_text().splitlines()
         if line and not line.startswith("#")
     )
-    for name, least in (kernel.NAMESPACES | kernel.LIMITS).items():
+    for name, least in (kernel_checks.NAMESPACES | kernel_checks.LIMITS).items():
         assert int(shipped[name.replace("/", ".")]) >= least
-    modules = (ROOT / kernel.MODULES_FILE).read_text().split()
-    assert set(modules) > {*kernel.AVAILABLE, *kernel.SEVERAL_NODES, *kernel.LOADED, "loop"}
+    modules = (ROOT / kernel_checks.MODULES_FILE).read_text().split()
+    assert set(modules) > {*kernel_checks.AVAILABLE, *kernel_checks.SEVERAL_NODES, *kernel_checks.LOADED, "loop"}

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
-from moorage import bundle, controlplane, kind, kubernetes
-from moorage.errors import UserError
-from moorage.hardware import Bind, Hardware
-from moorage.kind import Plan
+from moorage.common import node_image
+from moorage.common.errors import UserError
+from moorage.common.hardware import Bind, Hardware
+from moorage.user import failure_report
+from moorage.user.cluster import control_plane, kind_config
+from moorage.user.cluster.kind_config import Plan
 
 # In kind's own source, and so the same for everybody.
 WELL_KNOWN = "abcdef.0123456789abcdef"
@@ -31,7 +33,7 @@ PLAN = Plan(
 
 
 def patch(kind_: str, plan: Plan = PLAN) -> dict[str, Any]:
-    patches = [json.loads(text) for text in kind.configuration(plan)["kubeadmConfigPatches"]]
+    patches = [json.loads(text) for text in kind_config.configuration(plan)["kubeadmConfigPatches"]]
     (found,) = [one for one in patches if one["kind"] == kind_]
     return dict(found)
 
@@ -47,19 +49,19 @@ def arguments(of: dict[str, Any]) -> dict[str, str]:
 
 class TestCluster:
     def test_one_node_of_the_image(self) -> None:
-        (node,) = kind.configuration(PLAN)["nodes"]
+        (node,) = kind_config.configuration(PLAN)["nodes"]
         assert (node["role"], node["image"]) == ("control-plane", PLAN.image)
         files = "/run/moorage/17/scratch/kubernetes"
         assert node["extraMounts"] == [
             {"hostPath": files, "containerPath": "/kind/moorage", "readOnly": True},
             {"hostPath": f"{files}/kuberc", "containerPath": "/root/.kube/kuberc", "readOnly": True},
         ]
-        (older,) = kind.configuration(replace(PLAN, version=(1, 33, 1)))["nodes"]
+        (older,) = kind_config.configuration(replace(PLAN, version=(1, 33, 1)))["nodes"]
         assert older["extraMounts"] == node["extraMounts"][:1]
 
     def test_hardware_is_mounted_where_it_is(self) -> None:
         hardware = Hardware(("/dev/tape0",), (Bind("/opt/lib", "/opt/tape"), Bind("/a", "/a", writable=True)), ("A=b",))
-        (node,) = kind.configuration(replace(PLAN, hardware=hardware))["nodes"]
+        (node,) = kind_config.configuration(replace(PLAN, hardware=hardware))["nodes"]
         assert node["extraMounts"][1:-1] == [
             {"hostPath": "/dev/tape0", "containerPath": "/dev/tape0", "readOnly": False},
             {"hostPath": "/opt/lib", "containerPath": "/opt/tape", "readOnly": True},
@@ -67,20 +69,20 @@ class TestCluster:
         ]
 
     def test_names_come_from_the_job(self) -> None:
-        assert kind.configuration(PLAN)["name"] == kind.name(17) == "moorage-17"
-        assert kind.node(17) == "moorage-17-control-plane"
+        assert kind_config.configuration(PLAN)["name"] == kind_config.name(17) == "moorage-17"
+        assert kind_config.node(17) == "moorage-17-control-plane"
         # kind's own limit for a name.
-        assert len(kind.name((1 << 32) - 3)) < 50
+        assert len(kind_config.name((1 << 32) - 3)) < 50
 
     def test_its_networks_are_the_sites_choice(self) -> None:
-        found = kind.configuration(replace(PLAN, pods="10.60.0.0/16", services="10.61.0.0/20"))
+        found = kind_config.configuration(replace(PLAN, pods="10.60.0.0/16", services="10.61.0.0/20"))
         assert found["networking"] == {"podSubnet": "10.60.0.0/16", "serviceSubnet": "10.61.0.0/20"}
 
     def test_it_is_data_and_survives_as_text(self) -> None:
-        assert json.loads(json.dumps(kind.configuration(PLAN))) == kind.configuration(PLAN)
+        assert json.loads(json.dumps(kind_config.configuration(PLAN))) == kind_config.configuration(PLAN)
 
     @pytest.mark.parametrize("etcd", ["memory", "disk"])
-    def test_older_versions_are_told_the_same_in_the_older_format(self, etcd: kind.Storage) -> None:
+    def test_older_versions_are_told_the_same_in_the_older_format(self, etcd: kind_config.Storage) -> None:
         newer, older = (patch("ClusterConfiguration", replace(plan, etcd=etcd)) for plan in (PLAN, OLDER))
         for part in ("apiServer", "controllerManager", "scheduler"):
             assert older[part]["extraArgs"] == arguments(newer[part])
@@ -97,7 +99,9 @@ class TestCluster:
 
     def test_no_patch_is_tied_to_a_version_of_kubeadms_format(self) -> None:
         """One that does not fit is dropped by kind without a word."""
-        assert all("apiVersion" not in json.loads(text) for text in kind.configuration(PLAN)["kubeadmConfigPatches"])
+        assert all(
+            "apiVersion" not in json.loads(text) for text in kind_config.configuration(PLAN)["kubeadmConfigPatches"]
+        )
 
 
 class TestStrangers:
@@ -106,7 +110,7 @@ class TestStrangers:
         assert patch("JoinConfiguration")["discovery"]["bootstrapToken"]["token"] == PLAN.token
 
     def test_tokens_are_random_and_in_kubeadms_form(self) -> None:
-        tokens = {kind.bootstrap_token() for _ in range(100)}
+        tokens = {kind_config.bootstrap_token() for _ in range(100)}
         assert len(tokens) == 100
         assert WELL_KNOWN not in tokens
         for token in tokens:
@@ -118,12 +122,12 @@ class TestStrangers:
     def test_tokens_are_never_to_be_taken_for_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
         letters = iter("a" * 22 + "b" * 21 + "7")
         monkeypatch.setattr(secrets, "choice", lambda _: next(letters))
-        token = kind.bootstrap_token()
+        token = kind_config.bootstrap_token()
         assert token == "bbbbbb.bbbbbbbbbbbbbbb7"  # noqa: S105
-        assert token not in bundle.without_secrets(f"joined with {token}")
+        assert token not in failure_report.without_secrets(f"joined with {token}")
 
     def test_without_credentials_there_is_nothing_but_health(self) -> None:
-        content = kind.files(PLAN)["authentication.json"]
+        content = kind_config.files(PLAN)["authentication.json"]
         assert content["kind"] == "AuthenticationConfiguration"
         assert content["anonymous"] == {
             "enabled": True,
@@ -133,8 +137,8 @@ class TestStrangers:
     @pytest.mark.parametrize(
         ("version", "format"), [((1, 32, 0), "v1beta1"), ((1, 33, 9), "v1beta1"), ((1, 34, 0), "v1"), ((1, 36), "v1")]
     )
-    def test_in_a_format_that_the_api_server_knows(self, version: kubernetes.Version, format: str) -> None:
-        assert controlplane.authentication(version)["apiVersion"] == f"apiserver.config.k8s.io/{format}"
+    def test_in_a_format_that_the_api_server_knows(self, version: node_image.Version, format: str) -> None:
+        assert control_plane.authentication(version)["apiVersion"] == f"apiserver.config.k8s.io/{format}"
 
     def test_the_api_server_is_told_of_the_file_that_the_node_sees(self) -> None:
         server = patch("ClusterConfiguration")["apiServer"]
@@ -152,13 +156,13 @@ class TestCost:
         assert patch("ClusterConfiguration", OLDER)["featureGates"] == {"PublicKeysECDSA": True}
 
     @pytest.mark.parametrize(("etcd", "directory", "syncs"), [("memory", "/run/etcd", True), ("disk", None, False)])
-    def test_etcd(self, etcd: kind.Storage, directory: str | None, syncs: bool) -> None:
+    def test_etcd(self, etcd: kind_config.Storage, directory: str | None, syncs: bool) -> None:
         local = patch("ClusterConfiguration", replace(PLAN, etcd=etcd))["etcd"]["local"]
         assert local.get("dataDir") == directory
         assert ("unsafe-no-fsync" in arguments(local)) is not syncs
 
     @pytest.mark.parametrize(("etcd", "directory"), [("memory", "/run/etcd"), ("disk", "/var/lib/etcd")])
-    def test_the_api_server_reaches_etcd_without_handshakes(self, etcd: kind.Storage, directory: str) -> None:
+    def test_the_api_server_reaches_etcd_without_handshakes(self, etcd: kind_config.Storage, directory: str) -> None:
         """By a socket beside its data, which both have from the node under the same name; and there is no other way."""
         cluster = patch("ClusterConfiguration", replace(PLAN, etcd=etcd))
         server, local = arguments(cluster["apiServer"]), arguments(cluster["etcd"]["local"])
@@ -182,7 +186,9 @@ class TestCost:
             assert part["extraEnvs"] == [{"name": "GOGC", "value": "200"}]
 
     def test_what_all_others_wait_for_comes_first(self) -> None:
-        wanted = {name.partition("+")[0].partition("/")[2]: content for name, content in kind.files(PLAN).items()}
+        wanted = {
+            name.partition("+")[0].partition("/")[2]: content for name, content in kind_config.files(PLAN).items()
+        }
         cpu = {
             pod: int(wanted[pod]["spec"]["containers"][0]["resources"]["requests"]["cpu"].rstrip("m"))
             for pod in ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
@@ -215,10 +221,10 @@ class TestCost:
         assert container["readinessProbe"] == {"periodSeconds": often, "timeoutSeconds": timeout}
 
     def names(self, plan: Plan) -> dict[str, Any]:
-        return dict(kind.files(plan)["patches/corednsdeployment+strategic.json"]["spec"])
+        return dict(kind_config.files(plan)["patches/corednsdeployment+strategic.json"]["spec"])
 
     def test_containers_are_not_counted_every_second(self) -> None:
-        (patch,) = kind.configuration(PLAN)["containerdConfigPatches"]
+        (patch,) = kind_config.configuration(PLAN)["containerdConfigPatches"]
         assert tomllib.loads(patch)["plugins"]["io.containerd.cri.v1.runtime"] == {"stats_collect_period": "10s"}
 
     def test_kubelet_leaves_alone_what_is_reserved(self) -> None:
@@ -267,7 +273,7 @@ class TestPatience:
         assert self.probes(pod, PLAN)["startupProbe"]
 
     def probes(self, pod: str, plan: Plan) -> dict[str, Any]:
-        (container,) = kind.files(plan)[f"patches/{pod}+strategic.json"]["spec"]["containers"]
+        (container,) = kind_config.files(plan)[f"patches/{pod}+strategic.json"]["spec"]["containers"]
         assert container["name"] == pod
         return dict(container)
 
@@ -283,8 +289,8 @@ class TestVersion:
             (f"kindest/node:v1.34.1@sha256:{'0' * 64}", "1.34", (1, 34, 1)),
         ],
     )
-    def test_is_in_the_tag(self, image: str, wanted: str | None, version: kubernetes.Version) -> None:
-        assert kubernetes.version(image, wanted) == version
+    def test_is_in_the_tag(self, image: str, wanted: str | None, version: node_image.Version) -> None:
+        assert node_image.version(image, wanted) == version
 
     @pytest.mark.parametrize(
         ("image", "wanted", "line"),
@@ -299,7 +305,7 @@ class TestVersion:
     )
     def test_which_will_not_do(self, image: str, wanted: str | None, line: str) -> None:
         with pytest.raises(UserError, match=line):
-            kubernetes.version(image, wanted)
+            node_image.version(image, wanted)
 
     IMAGES = ("kindest/node:v1.36.3", "site/node:v1.35.4", "kindest/node:v1.35.9")
 
@@ -312,12 +318,12 @@ class TestVersion:
         ],
     )
     def test_chooses_the_first_image_that_is_it(self, wanted: str, image: str) -> None:
-        assert kubernetes.chosen(self.IMAGES, wanted) == image
+        assert node_image.chosen(self.IMAGES, wanted) == image
 
     @pytest.mark.parametrize("wanted", ["1.3", "1.35.5", "1.37"])
     def test_that_no_image_is(self, wanted: str) -> None:
         with pytest.raises(UserError) as refused:
-            kubernetes.chosen(self.IMAGES[:2], wanted)
+            node_image.chosen(self.IMAGES[:2], wanted)
         assert str(refused.value) == (
             f"this node has Kubernetes 1.36.3 and 1.35.4 and not {wanted}: ask for version=1.36.3 or version=1.35.4"
         )

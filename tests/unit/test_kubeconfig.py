@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from moorage import job, kubeconfig
-from moorage.errors import UserError
-from moorage.podmanenv import Places
-from moorage.podmanenv import script as with_podman
-from moorage.verbs import kubeconfig as verb
-from moorage.verbs import load
+from moorage.cli import kubeconfig as verb
+from moorage.cli import load
+from moorage.common import job
+from moorage.common.errors import UserError
+from moorage.common.podman import Places
+from moorage.common.podman import script as with_podman
+from moorage.user.cluster import kubeconfig
 
 PLACES = Places(Path("/run/moorage/17"))
 FIELDS: dict[str, Any] = {

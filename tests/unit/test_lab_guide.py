@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.command import CommandFailed, run
+from moorage.common.command import CommandFailed, run
 from virtual import guide
 
 GUIDE = """\

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 from virtual import inner_images, node_image, oci
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from moorage import command
-from moorage.command import Completed
-from moorage.errors import MoorageError
+from moorage.common import command
+from moorage.common.command import Completed
+from moorage.common.errors import MoorageError
 from support.fakes import FakeCommand
 from virtual.jobs import Job
 from virtual.shell import Shell

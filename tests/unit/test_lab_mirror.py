@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from moorage.errors import UserError
+from moorage.common.errors import UserError
 from support.fakes import FakeCommand
 from virtual import mirror
 

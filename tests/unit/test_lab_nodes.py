@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 from support.frames import vxlan
 from virtual import listening, segment, spread
 from virtual.listening import Open

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.command import Completed
-from moorage.errors import MoorageError
+from moorage.common.command import Completed
+from moorage.common.errors import MoorageError
 from virtual import installation, rollout
 from virtual.faults import Count
 from virtual.rollout import SOURCE, TIMED, Outcome, differences, timed

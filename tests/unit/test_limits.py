@@ -6,10 +6,10 @@ import resource
 
 import pytest
 
-from moorage import limits
-from moorage.errors import UserError
+from moorage.common.errors import UserError
+from moorage.user.agent import ulimits
 
-PLENTY = dict.fromkeys(limits.DEMANDS, resource.RLIM_INFINITY)
+PLENTY = dict.fromkeys(ulimits.DEMANDS, resource.RLIM_INFINITY)
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ PLENTY = dict.fromkeys(limits.DEMANDS, resource.RLIM_INFINITY)
     ],
 )
 def test_too_little(kind: int, hard: int, said: str) -> None:
-    (complaint,) = limits.complaints(PLENTY | {kind: hard})
+    (complaint,) = ulimits.complaints(PLENTY | {kind: hard})
     assert said in complaint.what
 
 
-@pytest.mark.parametrize("kind", limits.DEMANDS)
+@pytest.mark.parametrize("kind", ulimits.DEMANDS)
 @pytest.mark.parametrize("extra", [0, 1])
 def test_just_enough(kind: int, extra: int) -> None:
-    assert not list(limits.complaints(PLENTY | {kind: limits.DEMANDS[kind].least + extra}))
+    assert not list(ulimits.complaints(PLENTY | {kind: ulimits.DEMANDS[kind].least + extra}))
 
 
 class Fakes:
@@ -58,7 +58,7 @@ def test_all_is_taken_but_files_without_end(monkeypatch: pytest.MonkeyPatch, har
     fakes.set[resource.RLIMIT_NOFILE] = (1024, hard)
     monkeypatch.setattr(resource, "getrlimit", fakes.getrlimit)
     monkeypatch.setattr(resource, "setrlimit", fakes.setrlimit)
-    limits.raised()
+    ulimits.raised()
     assert fakes.set.pop(resource.RLIMIT_NOFILE) == (files, hard)
     assert all(soft == most for soft, most in fakes.set.values())
 
@@ -68,4 +68,4 @@ def test_too_little_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", fakes.getrlimit)
     monkeypatch.setattr(resource, "setrlimit", fakes.setrlimit)
     with pytest.raises(UserError, match="ulimit -Hn"):
-        limits.raised()
+        ulimits.raised()

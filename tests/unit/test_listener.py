@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import listener, wire
-from moorage.listener import MOST_PER_PEER, Connection, Listener, bound
+from moorage.common import warden_protocol
+from moorage.root.warden import listener
+from moorage.root.warden.listener import MOST_PER_PEER, Connection, Listener, bound
 
 HERE = os.getuid()
 
@@ -24,7 +25,7 @@ class Host:
     def __init__(self, path: Path, admitted: tuple[int, ...]) -> None:
         self.path = path
         self.events = selectors.DefaultSelector()
-        self.served: list[tuple[Connection, wire.Request]] = []
+        self.served: list[tuple[Connection, warden_protocol.Request]] = []
         self.listener = Listener(bound(path, HERE), self.events, admitted, lambda *call: self.served.append(call))
         self.callers: list[socket.socket] = []
 
@@ -65,45 +66,45 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 def test_a_request_is_served(host: Host) -> None:
     caller = host.caller()
-    caller.send(wire.request("usage"))
+    caller.send(warden_protocol.request("usage"))
     host.turn()
     ((connection, request),) = host.served
-    assert request == wire.Request("usage")
+    assert request == warden_protocol.Request("usage")
     assert (connection.peer.pid, connection.peer.uid) == (os.getpid(), HERE)
-    host.listener.answer(connection, wire.ok({"a": 1}))
-    assert wire.outcome(caller.recv(4096)) == {"a": 1}
+    host.listener.answer(connection, warden_protocol.ok({"a": 1}))
+    assert warden_protocol.outcome(caller.recv(4096)) == {"a": 1}
     assert caller.recv(4096) == b""
 
 
 def test_what_comes_with_a_descriptor_is_left_to_another_process(host: Host) -> None:
     """And then it is heard no more here, whatever else it sends, until its time is up."""
 
-    def leave(connection: Connection, request: wire.Request) -> None:
+    def leave(connection: Connection, request: warden_protocol.Request) -> None:
         host.served.append((connection, request))
         host.listener.leave(connection)
         connection.wait(0.1, "nobody came")
 
     host.listener.serve = leave
     caller = host.caller()
-    packet = wire.request("plug", {"what": "fabric"})
+    packet = warden_protocol.request("plug", {"what": "fabric"})
     for _ in range(2):
         caller.send(packet)
     host.turn()
     ((connection, request),) = host.served
-    assert request == wire.Request("plug", "fabric")
+    assert request == warden_protocol.Request("plug", "fabric")
     assert connection.stream.recv(4096) == packet
     host.until_all_are_answered()
-    with pytest.raises(wire.Refused, match="nobody came"):
-        wire.outcome(caller.recv(4096))
+    with pytest.raises(warden_protocol.Refused, match="nobody came"):
+        warden_protocol.outcome(caller.recv(4096))
 
 
 def test_who_is_not_admitted_is_told_and_not_kept(tmp_path: Path) -> None:
     with closing(Host(tmp_path / "s", ())) as host:
         caller = host.caller()
-        caller.send(wire.request("usage"))
+        caller.send(warden_protocol.request("usage"))
         host.turn()
-        with pytest.raises(wire.Refused, match="owner of its job"):
-            wire.outcome(caller.recv(4096))
+        with pytest.raises(warden_protocol.Refused, match="owner of its job"):
+            warden_protocol.outcome(caller.recv(4096))
         assert (host.served, host.listener.connections) == ([], [])
 
 
@@ -112,13 +113,13 @@ def test_one_caller_has_so_many_connections_and_no_more(host: Host) -> None:
     for _ in callers:
         host.turn()
     assert len(host.listener.connections) == MOST_PER_PEER
-    with pytest.raises(wire.Refused, match="too many connections"):
-        wire.outcome(callers[-1].recv(4096))
+    with pytest.raises(warden_protocol.Refused, match="too many connections"):
+        warden_protocol.outcome(callers[-1].recv(4096))
     callers[0].close()
     host.turn()
     callers.append(host.caller())
     host.turn()
-    callers[-1].send(wire.request("usage"))
+    callers[-1].send(warden_protocol.request("usage"))
     host.turn()
     assert len(host.served) == 1
 
@@ -130,25 +131,25 @@ def test_who_says_nothing_is_answered_in_the_end(host: Host, monkeypatch: pytest
     host.turn()
     assert 0 < (host.listener.patience or 0) <= 0.2
     assert 0.1 < host.until_all_are_answered() < 1
-    with pytest.raises(wire.Refused, match="no request came"):
-        wire.outcome(caller.recv(4096))
+    with pytest.raises(warden_protocol.Refused, match="no request came"):
+        warden_protocol.outcome(caller.recv(4096))
 
 
 def test_who_has_to_wait_is_answered_in_the_end(host: Host) -> None:
     caller = host.caller()
-    caller.send(wire.request("lend"))
+    caller.send(warden_protocol.request("lend"))
     host.turn()
     host.served[0][0].wait(0.1, "nobody came")
     host.until_all_are_answered()
-    with pytest.raises(wire.Refused, match="nobody came"):
-        wire.outcome(caller.recv(4096))
+    with pytest.raises(warden_protocol.Refused, match="nobody came"):
+        warden_protocol.outcome(caller.recv(4096))
 
 
 @pytest.mark.parametrize("asked", [False, True])
 def test_who_hangs_up_is_forgotten(host: Host, asked: bool) -> None:
     caller = host.caller()
     if asked:
-        caller.send(wire.request("lend"))
+        caller.send(warden_protocol.request("lend"))
         host.turn()
     caller.close()
     host.turn()
@@ -156,7 +157,7 @@ def test_who_hangs_up_is_forgotten(host: Host, asked: bool) -> None:
     assert host.listener.connections == []
     for connection, _ in host.served:
         assert not connection.open
-        host.listener.answer(connection, wire.ok({}))
+        host.listener.answer(connection, warden_protocol.ok({}))
 
 
 def test_one_that_is_answered_with_another_is_not_heard_again(host: Host) -> None:
@@ -164,35 +165,35 @@ def test_one_that_is_answered_with_another_is_not_heard_again(host: Host) -> Non
 
     def answer_all(*_: object) -> None:
         for connection in host.listener.connections:
-            host.listener.answer(connection, wire.ok({}))
+            host.listener.answer(connection, warden_protocol.ok({}))
 
     host.listener.serve = answer_all
     callers = [host.caller() for _ in range(2)]
     host.turn()
     for caller in callers:
-        caller.send(wire.request("lend"))
+        caller.send(warden_protocol.request("lend"))
     host.turn()
-    assert [wire.outcome(caller.recv(4096)) for caller in callers] == [{}, {}]
+    assert [warden_protocol.outcome(caller.recv(4096)) for caller in callers] == [{}, {}]
     assert host.listener.connections == []
 
 
 def test_a_second_request_is_refused(host: Host) -> None:
     caller = host.caller()
     for _ in range(2):
-        caller.send(wire.request("lend"))
+        caller.send(warden_protocol.request("lend"))
     host.turn()
     host.turn()
     assert len(host.served) == 1
-    with pytest.raises(wire.Refused, match="one request a connection"):
-        wire.outcome(caller.recv(4096))
+    with pytest.raises(warden_protocol.Refused, match="one request a connection"):
+        warden_protocol.outcome(caller.recv(4096))
 
 
 def test_who_does_not_read_keeps_nobody_waiting(host: Host) -> None:
     caller = host.caller()
-    caller.send(wire.request("usage"))
+    caller.send(warden_protocol.request("usage"))
     host.turn()
     caller.shutdown(socket.SHUT_RD)
-    host.listener.answer(host.served[0][0], wire.ok({}))
+    host.listener.answer(host.served[0][0], warden_protocol.ok({}))
     assert not host.served[0][0].open
 
 
@@ -231,12 +232,12 @@ def test_what_comes_along_keeps_nobody_waiting(tmp_path: Path, admitted: tuple[i
         for verb in packets:
             sent = [lingering() for _ in range(2)]
             fields = {"what": "fabric"} if verb == "plug" else {}
-            socket.send_fds(caller, [wire.request(verb, fields)], [one.fileno() for one in sent])
+            socket.send_fds(caller, [warden_protocol.request(verb, fields)], [one.fileno() for one in sent])
             for one in sent:
                 one.close()
         started = time.monotonic()
         host.turn()
         for connection, _ in host.served:
-            host.listener.answer(connection, wire.ok({}))
+            host.listener.answer(connection, warden_protocol.ok({}))
         assert time.monotonic() - started < 3
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0

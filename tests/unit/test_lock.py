@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage import job, lock
-from moorage.lock import Busy, awaited, heir, inherited, lock_file, locked, take
-from moorage.process import Process
+from moorage.common import job
+from moorage.linux.process import Process
+from moorage.root import lock
+from moorage.root.lock import Busy, awaited, heir, inherited, lock_file, locked, take
 
 
 @pytest.fixture(autouse=True)

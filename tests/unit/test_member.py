@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from moorage import container, member, phases, share
-from moorage.api import Access
-from moorage.errors import UserError
-from moorage.failure import Failed
-from moorage.invitation import Invitation
-from moorage.member import Link
-from moorage.mooring import Kubernetes, Mooring, Segment
-from moorage.phases import Phase
-from moorage.podmanenv import Places
-from moorage.share import GIB, Share
+from moorage.common.description import Kubernetes, Mooring, Segment
+from moorage.common.errors import UserError
+from moorage.common.podman import Places
+from moorage.user.cluster import kind_progress, node_container, node_resources, other_node
+from moorage.user.cluster.api import Access
+from moorage.user.cluster.failure import Failed
+from moorage.user.cluster.invitation import Invitation
+from moorage.user.cluster.kind_progress import Phase
+from moorage.user.cluster.node_resources import GIB, Share
+from moorage.user.cluster.other_node import Link
 
 IMAGE = "kindest/node:v1.36.3"
 FULL = f"docker.io/{IMAGE}"
@@ -85,7 +85,7 @@ class Node:
         mooring = replace(mooring, kubernetes=Kubernetes(image=IMAGE), nodes=2, place=1, fabric=segment)
         link = Link(lambda seconds: None, lambda: self.invited.pop(0) if len(self.invited) > 1 else self.invited[0])
         hold: Any = self.hold
-        member.join(mooring, segment, self.places.run / "k8s", self.said.append, link, hold)
+        other_node.join(mooring, segment, self.places.run / "k8s", self.said.append, link, hold)
 
     def noted(self, name: str) -> str:
         return (self.state / name).read_text()
@@ -94,11 +94,11 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     node = Node(tmp_path, fakes)
-    monkeypatch.setattr(member, "_inside", lambda process, place: node.root / place)
-    monkeypatch.setattr(container, "KUBECTL", "bin/sh")
-    monkeypatch.setattr(container, "astray", lambda process, tree: False)
-    monkeypatch.setattr(share, "of_job", lambda tree, whole, environ: Share(2, 4 * GIB, 4 * GIB - 1))
-    monkeypatch.setattr("moorage.registration.name", lambda node: "berth2")
+    monkeypatch.setattr(other_node, "_inside", lambda process, place: node.root / place)
+    monkeypatch.setattr(node_container, "KUBECTL", "bin/sh")
+    monkeypatch.setattr(node_container, "astray", lambda process, tree: False)
+    monkeypatch.setattr(node_resources, "of_job", lambda tree, whole, environ: Share(2, 4 * GIB, 4 * GIB - 1))
+    monkeypatch.setattr("moorage.user.cluster.registration.name", lambda node: "berth2")
     return node
 
 
@@ -185,12 +185,12 @@ class TestFailure:
         assert str(self.fails(node)) == "joining the cluster failed: kubeadm has ended with 7"
 
     def test_a_join_that_takes_too_long(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(phases, "JOINING", Phase("joining the cluster", 0.5))
+        monkeypatch.setattr(kind_progress, "JOINING", Phase("joining the cluster", 0.5))
         node.podman(join="sleep 60")
         assert str(self.fails(node)) == "joining the cluster: not done after 0.5 s"
 
     def test_no_invitation(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(phases, "first", lambda patience: 0.1)
+        monkeypatch.setattr(kind_progress, "first", lambda patience: 0.1)
         node.invited = [None]
         assert str(self.fails(node)) == "waiting for the first node's control plane: not done after 0.1 s"
 
@@ -210,4 +210,4 @@ class TestFailure:
     ],
 )
 def test_cause(said: str, cause: str) -> None:
-    assert member.cause(said) == cause
+    assert other_node.cause(said) == cause

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from moorage import job, metrics, record, tally
-from moorage.errors import MoorageError
-from moorage.job import Job
-from moorage.process import Process
-from moorage.state import About, Limits, State
-from moorage.tally import BOUNDS, Tally
+from moorage.common import job
+from moorage.common.errors import MoorageError
+from moorage.common.job import Job
+from moorage.linux.process import Process
+from moorage.root.records import counters, prometheus, record
+from moorage.root.records.counters import BOUNDS, Tally
+from moorage.root.state import About, Limits, State
 from support import exposition
 
 LIMITS = Limits(0, 0, 0, 0, 0, 0, 0)
@@ -41,7 +42,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def published(place: Path) -> dict[str, exposition.Family]:
-    metrics.publish(place)
+    prometheus.publish(place)
     assert [path.name for path in place.iterdir()] == ["moorage.prom"]
     return exposition.read((place / "moorage.prom").read_text())
 
@@ -52,19 +53,19 @@ def value(place: Path, name: str, family: str = "", **labels: str) -> float:
 
 def test_before_anything_has_happened(place: Path) -> None:
     families = published(place)
-    assert families.keys() == metrics.FAMILIES.keys()
+    assert families.keys() == prometheus.FAMILIES.keys()
     assert {name: family.kind for name, family in families.items()} == {
-        name: family.kind for name, family in metrics.FAMILIES.items()
+        name: family.kind for name, family in prometheus.FAMILIES.items()
     }
     assert all(
-        value == 0 for name, family in families.items() if name != metrics.BUILD for value in family.samples.values()
+        value == 0 for name, family in families.items() if name != prometheus.BUILD for value in family.samples.values()
     )
     assert value(place, "moorage_starts_total", cluster="none", outcome="refused") == 0
 
 
 def test_jobs_are_counted(place: Path) -> None:
     for one in (READY, READY, FAILED, REFUSED):
-        metrics.count(one)
+        prometheus.count(one)
     assert value(place, "moorage_starts_total", cluster="kind", outcome="ready") == 2
     assert value(place, "moorage_starts_total", cluster="unknown", outcome="refused") == 1
     assert value(place, "moorage_start_failures_total", stage="start", cause="control-plane") == 1
@@ -76,7 +77,7 @@ def test_jobs_are_counted(place: Path) -> None:
 
 def test_times_are_spread(place: Path) -> None:
     for _ in range(3):
-        metrics.count(READY)
+        prometheus.count(READY)
     phase = "moorage_start_phase_seconds"
     for bound, number in (("0.1", 0), ("0.25", 3), ("600", 3), ("+Inf", 3)):
         assert value(place, f"{phase}_bucket", phase, phase="prolog", le=bound) == number
@@ -88,16 +89,16 @@ def test_times_are_spread(place: Path) -> None:
 
 @pytest.mark.parametrize("label", ['a"b', "a\nb", "a\\b", "a,b", "", "é", "x" * 100, "../x"])
 def test_no_label_is_anybodys_own_word(place: Path, label: str) -> None:
-    metrics.count({"outcome": "refused", "check": label, "phase": "prolog", "spec": {"cluster": label}})
+    prometheus.count({"outcome": "refused", "check": label, "phase": "prolog", "spec": {"cluster": label}})
     assert value(place, "moorage_start_failures_total", stage="prolog", cause="other" if label else "prolog") == 1
 
 
 def test_there_is_an_end_to_the_series(place: Path) -> None:
     kept = Tally()
-    for number in range(2 * tally.MOST_SERIES):
+    for number in range(2 * counters.MOST_SERIES):
         kept.count({"outcome": "refused", "check": f"c{number}"})
-    assert len(kept.counts[tally.FAILURES]) == tally.MOST_SERIES + 1
-    assert sum(kept.counts[tally.FAILURES].values()) == 2 * tally.MOST_SERIES
+    assert len(kept.counts[counters.FAILURES]) == counters.MOST_SERIES + 1
+    assert sum(kept.counts[counters.FAILURES].values()) == 2 * counters.MOST_SERIES
 
 
 def test_what_was_counted_is_read_again() -> None:
@@ -112,9 +113,9 @@ def test_what_was_counted_is_read_again() -> None:
     ["", "?", "[]", "{}", '{"counts": {}, "spreads": {"a": {"b": {"buckets": [1], "sum": 1}}}}', '{"counts": 1}'],
 )
 def test_what_makes_no_sense_begins_anew(place: Path, content: str) -> None:
-    metrics.count(READY)
+    prometheus.count(READY)
     job.STATE.with_name("tally.json").write_text(content)
-    metrics.count(FAILED)
+    prometheus.count(FAILED)
     assert value(place, "moorage_starts_total", cluster="kind", outcome="ready") == 0
     assert value(place, "moorage_starts_total", cluster="kind", outcome="failed") == 1
 
@@ -131,22 +132,22 @@ def test_hooks_at_once_lose_nothing(place: Path) -> None:
 
 def _often(place: Path) -> None:
     for _ in range(10):
-        metrics.count(READY)
-        metrics.publish(place)
+        prometheus.count(READY)
+        prometheus.publish(place)
 
 
 def test_it_waits_for_nobody_for_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(tally, "_LOCKING", 0.05)
-    with tally.kept():
+    monkeypatch.setattr(counters, "_LOCKING", 0.05)
+    with counters.kept():
         with pytest.raises(MoorageError, match="held by another"):
-            metrics.count(READY)
+            prometheus.count(READY)
         record.put(lambda: dict(READY), 0, "/x")
         record.publish("/x")
     assert capsys.readouterr().err.count("not put on record: ") == 2
 
 
 def test_everybody_may_read_it(place: Path) -> None:
-    metrics.publish(place)
+    prometheus.publish(place)
     assert (place / "moorage.prom").stat().st_mode & 0o777 == 0o644
 
 
@@ -154,13 +155,13 @@ def test_a_link_there_is_replaced(place: Path, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     (place / "moorage.prom").symlink_to(victim)
-    metrics.publish(place)
+    prometheus.publish(place)
     assert victim.read_text() == "mine"
     assert not (place / "moorage.prom").is_symlink()
 
 
 def test_a_disk_that_is_full_keeps_the_old_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics.publish(place)
+    prometheus.publish(place)
     before = (place / "moorage.prom").read_text()
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", lambda *_: 1 / 0)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from moorage import job
-from moorage.errors import MoorageError, UserError
-from moorage.hardware import Bind, Hardware
-from moorage.mooring import Mooring, Segment, Waits, WayOut, this_job
+from moorage.common import job
+from moorage.common.description import Mooring, Segment, Waits, WayOut, this_job
+from moorage.common.errors import MoorageError, UserError
+from moorage.common.hardware import Bind, Hardware
 
 FIELDS: dict[str, Any] = {
     "job": 17,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import mounts
-from moorage.mounts import Mount, below, holding, table
+from moorage.linux import mounts
+from moorage.linux.mounts import Mount, below, holding, table
 
 TABLE = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw,errors=remount-ro
 30 22 0:26 / /run rw,nosuid,nodev shared:5 - tmpfs tmpfs rw,size=800000k,mode=755

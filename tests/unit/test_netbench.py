@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.net.measure import Sample, summed_up
-from moorage.speed import Spread
+from moorage.node.uplink_speed import Spread
+from moorage.root.net.bench.measure import Sample, summed_up
 from support import netbench
 from support.netbench import Ratio
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.command import run
+from moorage.common.command import run
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from moorage import phases
-from moorage.errors import MoorageError
-from moorage.phases import Course, Phase
+from moorage.common.errors import MoorageError
+from moorage.user.cluster import kind_progress
+from moorage.user.cluster.kind_progress import Course, Phase
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from moorage.phases import Course, Phase
     ],
 )
 def test_begun(line: str, text: str) -> None:
-    phase = phases.begun(line)
+    phase = kind_progress.begun(line)
     assert phase
     assert phase.text == text
 
@@ -39,20 +39,20 @@ def test_begun(line: str, text: str) -> None:
     ],
 )
 def test_nothing_begun(line: str) -> None:
-    assert phases.begun(line) is None
+    assert kind_progress.begun(line) is None
 
 
 def test_together_they_take_no_longer() -> None:
-    each = [phases.LOADING, phases.STARTING, phases.READYING, *phases.OF_KIND.values()]
-    assert phases.longest(1.0) == sum(phase.limit for phase in each) + phases.EVIDENCE
-    assert phases.longest(4.0) > 3.9 * (phases.longest(1.0) - phases.EVIDENCE)
+    each = [kind_progress.LOADING, kind_progress.STARTING, kind_progress.READYING, *kind_progress.OF_KIND.values()]
+    assert kind_progress.longest(1.0) == sum(phase.limit for phase in each) + kind_progress.EVIDENCE
+    assert kind_progress.longest(4.0) > 3.9 * (kind_progress.longest(1.0) - kind_progress.EVIDENCE)
 
 
 class TestCourse:
     def test_each_phase_is_told(self) -> None:
         told: list[str] = []
         course = Course(told.append, 1.0)
-        course.begin(phases.READYING)
+        course.begin(kind_progress.READYING)
         course.detail("CoreDNS is not available")
         assert told == [
             "looking for the node image",
@@ -72,7 +72,7 @@ class TestCourse:
         course.begin(Phase("starting the control plane", 0.0))
         with pytest.raises(MoorageError, match=r"^starting the control plane: not done after 0 s$"):
             course.check()
-        course.begin(phases.READYING)
+        course.begin(kind_progress.READYING)
         assert str(course.overdue("CoreDNS is not available")) == (
             "waiting until the cluster is ready: not done after 600 s, CoreDNS is not available"
         )

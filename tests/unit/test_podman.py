@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from moorage import podman, podmanenv
-from moorage.hardware import Bind, Hardware
-from moorage.job import Job
-from moorage.podman import Tools
-from moorage.podmanenv import Places
+from moorage.common import podman as podmanenv
+from moorage.common.hardware import Bind, Hardware
+from moorage.common.job import Job
+from moorage.common.podman import Places
+from moorage.root import podman_conf
+from moorage.root.podman_conf import Tools
 
 RUN = Path("/run/moorage/17")
 PLACES = Places(RUN)
@@ -22,7 +23,7 @@ JOB = Job(17, 0, 1000, 1000, "alice", "n1", frozenset({"job_17"}))
 
 
 def containers(tools: Tools = TOOLS, places: Places = PLACES) -> dict[str, Any]:
-    return tomllib.loads(podman.containers_conf(places, tools))
+    return tomllib.loads(podman_conf.containers_conf(places, tools))
 
 
 def values(content: object) -> list[str]:
@@ -67,15 +68,15 @@ class TestContainersConf:
         assert content["engine"]["helper_binaries_dir"][0] == "/run/moorage/17/helpers"
         assert "/usr/lib/podman" in content["engine"]["helper_binaries_dir"]
         assert content["containers"]["netns"] == "bridge"
-        text, mode = podman.files(JOB, replace(TOOLS, driver=driver))["helpers/pasta"]
-        assert (text, mode) == (podman.stand_in(replace(TOOLS, driver=driver)), 0o755)
+        text, mode = podman_conf.files(JOB, replace(TOOLS, driver=driver))["helpers/pasta"]
+        assert (text, mode) == (podman_conf.stand_in(replace(TOOLS, driver=driver)), 0o755)
 
     @pytest.mark.parametrize("driver", ["pasta", "slirp4netns"])
     def test_podman_has_its_own_programs_else(self, driver: str) -> None:
         tools = replace(TOOLS, driver=driver)
         assert "helper_binaries_dir" not in containers(tools)["engine"]
         assert "netns" not in containers(tools)["containers"]
-        assert "helpers/pasta" not in podman.files(JOB, tools)
+        assert "helpers/pasta" not in podman_conf.files(JOB, tools)
 
     def test_slirp4netns_has_a_network_that_hides_nothing(self) -> None:
         options = containers(replace(TOOLS, driver="slirp4netns", between="100.96.1.0/24"))["engine"]
@@ -117,7 +118,7 @@ class TestContainersConf:
         places = [
             {
                 value
-                for content in (containers(places=job), tomllib.loads(podman.storage_conf(job)))
+                for content in (containers(places=job), tomllib.loads(podman_conf.storage_conf(job)))
                 for value in values(content)
                 if value.startswith("/") and not value.startswith("/usr/")
             }
@@ -127,7 +128,7 @@ class TestContainersConf:
         assert all(len(each) > 5 for each in places)
 
     def test_every_key_has_its_reason(self) -> None:
-        for text in (podman.containers_conf(PLACES, TOOLS), podman.storage_conf(PLACES)):
+        for text in (podman_conf.containers_conf(PLACES, TOOLS), podman_conf.storage_conf(PLACES)):
             lines = text.splitlines()
             keys = [number for number, line in enumerate(lines) if " = " in line]
             assert keys
@@ -135,7 +136,7 @@ class TestContainersConf:
 
 
 def test_images_are_on_scratch_and_what_runs_is_in_memory() -> None:
-    storage = tomllib.loads(podman.storage_conf(PLACES))["storage"]
+    storage = tomllib.loads(podman_conf.storage_conf(PLACES))["storage"]
     assert storage == {
         "driver": "overlay",
         "rootless_storage_path": "/run/moorage/17/scratch/storage",
@@ -153,17 +154,17 @@ def test_images_are_on_scratch_and_what_runs_is_in_memory() -> None:
     ],
 )
 def test_files(name: str, mode: int) -> None:
-    assert podman.files(JOB, TOOLS)[name][1] == mode
+    assert podman_conf.files(JOB, TOOLS)[name][1] == mode
 
 
 @pytest.mark.parametrize(("site", "ours"), [(None, ""), ("[[registry]]\n", "[[registry]]\n")])
 def test_the_sites_registries_are_used(site: str | None, ours: str) -> None:
     tools = Tools(Path("/p"), Path("/c"), "pasta", registries=site)
-    assert podman.files(JOB, tools)["etc/registries.conf"][0] == ours
+    assert podman_conf.files(JOB, tools)["etc/registries.conf"][0] == ours
 
 
 def test_wrapper_is_a_program_that_knows_its_job() -> None:
-    text = podman.wrapper(PLACES, TOOLS)
+    text = podman_conf.wrapper(PLACES, TOOLS)
     first = text.partition("\n")[0]
     assert first == "#!/opt/moorage/bin/python3 -IS"
     # The kernel cuts what is longer.

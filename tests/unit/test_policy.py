@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from moorage import policy
-from moorage.command import CommandError
-from moorage.config import Policy
-from moorage.job import Job
-from moorage.policy import Applicant
+from moorage.common.command import CommandError
+from moorage.common.job import Job
+from moorage.node.config.schema import Policy
+from moorage.root import policy
+from moorage.root.policy import Applicant
 from support.fakes import FakeCommand
 
 ALICE = Applicant("alice", 1000, account="physics", partition="batch", qos="normal", nodes=4)

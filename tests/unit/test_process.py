@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import process
-from moorage.process import Process, name, real_uid, running
+from moorage.linux import process
+from moorage.linux.process import Process, name, real_uid, running
 
 STAT = "{pid} ({name}) {state} 1 2 3 0 -1 4194560 0 0 0 0 0 0 0 0 20 0 1 0 {start} 0 0 18446744073709551615 0 0 0"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import programs
-from moorage.facts import Facts
-from moorage.programs import Program, number
+from moorage.node import programs
+from moorage.node.factcache import Facts
+from moorage.node.programs import Program, number
 from support.fakes import FakeCommand
 
 Fake = Callable[..., FakeCommand]

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from moorage.progress import Progress, duration, size
+from moorage.common.progress import Progress, duration, size
 
 
 class Screen(io.StringIO):

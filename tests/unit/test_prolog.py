@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from moorage import slurmconf
-from moorage.command import CommandError
-from moorage.config import Config
-from moorage.errors import MoorageError, Taken, UserError
-from moorage.finding import Finding
-from moorage.prolog import Known, exit_code
-from moorage.refusal import unforeseen
+from moorage.common.command import CommandError
+from moorage.common.errors import MoorageError, Taken, UserError
+from moorage.node import slurmconf
+from moorage.node.config.schema import Config
+from moorage.node.finding import Finding
+from moorage.node.refusal import unforeseen
+from moorage.root.prolog import Known, exit_code
 
 GATE = Path(__file__).parents[2] / "prolog.d" / "50-moorage"
 FAIL, DRAIN = Config(node_fault="fail"), Config(node_fault="drain")

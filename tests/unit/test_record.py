@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from moorage import job, record, startphases
-from moorage.clearance import Leftover
-from moorage.course import Course, Step
-from moorage.finding import Finding
-from moorage.job import Job
-from moorage.record import Ending
-from moorage.spec import parse
-from moorage.state import About, Limits, Scratch, State
-from moorage.usage import Usage
+from moorage.common import job, phases
+from moorage.common.job import Job
+from moorage.common.spec import parse
+from moorage.linux.usage import Usage
+from moorage.node.finding import Finding
+from moorage.root.cleanup.end_of_job import Leftover
+from moorage.root.records import record
+from moorage.root.records.record import Ending
+from moorage.root.records.start_log import Course, Step
+from moorage.root.state import About, Limits, Scratch, State
 
 JOB = Job(17, 2, 1000, 1000, "alice", "n1", frozenset({"job_17"}))
 LIMITS = Limits(0, 0, 0, 0, 0, 0, 0)
@@ -55,7 +56,7 @@ def test_every_name_and_word_is_documented() -> None:
     names = {*record.ended(state(), Course(), [], EPILOG), *record.DESCRIBED}
     names |= {*record.refused(JOB, None, Finding("x", "y", "z"), 0.0), "features", "versions"}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
-    assert [word for word in (*startphases.SPANS, *startphases.ENDS) if f"`{word}`" not in text] == []
+    assert [word for word in (*phases.SPANS, *phases.ENDS) if f"`{word}`" not in text] == []
 
 
 def test_of_a_job_that_went_well() -> None:
@@ -183,5 +184,5 @@ def test_a_link_is_not_followed(place: Path, tmp_path: Path) -> None:
 
 def test_the_longest_is_bounded() -> None:
     left = [Leftover("mount", "x" * 9999, "y" * 9999)] * 99
-    long = Course(tuple(Step(at, word, "z" * 300) for at, word in enumerate(startphases.TOLD * 3)))
+    long = Course(tuple(Step(at, word, "z" * 300) for at, word in enumerate(phases.TOLD * 3)))
     assert len(json.dumps(record.ended(state(), long, left, EPILOG))) < 20000

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from moorage import registration
-from moorage.share import GIB, Share
+from moorage.user.cluster import registration
+from moorage.user.cluster.node_resources import GIB, Share
 
 # As Kubernetes has it.
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")

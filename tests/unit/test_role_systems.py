@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from moorage import programs
+from moorage.node import programs
 from support.fakes import FakeCommand
 from support.role import Host, read
 

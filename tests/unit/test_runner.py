@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from moorage import job, runner
-from moorage.crew import Words
-from moorage.errors import UsageError
-from moorage.mooring import Mooring
-from moorage.progress import Progress
-from moorage.runner import Runner
-from moorage.watch import Signals, Watch
+import moorage
+from moorage.common import job
+from moorage.common.description import Mooring
+from moorage.common.errors import UsageError
+from moorage.common.events import Signals, Watch
+from moorage.common.progress import Progress
+from moorage.user.run import runner
+from moorage.user.run.agents import Words
+from moorage.user.run.runner import Runner
 
 ENVIRON = {"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "1", "PATH": "/no/such/place"}
 FIELDS = {
@@ -111,7 +113,7 @@ SRUN = """\
 #!{python} -IS
 import json, os, sys, time
 sys.path.insert(0, {package!r})
-from moorage.channel import Ear, Mouth
+from moorage.user.channel import Ear, Mouth
 state, events = {state!r}, {events!r}
 open(state + "/argv", "w").write(json.dumps(sys.argv))
 mouth, ear = Mouth(lambda line: os.write(1, line)), Ear()
@@ -155,7 +157,7 @@ class TestSeveralNodes:
     @pytest.fixture
     def run(self, place: Path, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
         def run(events: list[dict[str, object]], require: str = "all", has: int = 3, **fields: object) -> Any:  # noqa: ANN401
-            package = str(Path(runner.__file__).parents[1])
+            package = str(Path(moorage.__file__).parents[1])
             srun = tmp_path / "srun"
             srun.write_text(SRUN.format(python=sys.executable, package=package, state=str(tmp_path), events=events))
             srun.chmod(0o755)

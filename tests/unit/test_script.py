@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.errors import UserError
-from moorage.script import Script, end_as
+from moorage.common.errors import UserError
+from moorage.user.run.script import Script, end_as
 from support.processes import ended
 
 

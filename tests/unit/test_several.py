@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from moorage import routes, several
-from moorage.checks import Scene, Surroundings
-from moorage.config import Config, Fabric
-from moorage.facts import Facts
-from moorage.node import Node
+from moorage.doctor import multi_node
+from moorage.node import routes
+from moorage.node.checks import Scene, Surroundings
+from moorage.node.config.schema import Config, Fabric
+from moorage.node.factcache import Facts
+from moorage.node.hostfiles import Node
 
 HEADER = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
 DEFAULT = "eth0 00000000 0102A8C0 0003 0 0 100 00000000 0 0 0\n"
@@ -28,7 +29,7 @@ def found(
         (root / name).write_text(text)
     settings = {"prologflags": ["Contain"]} if settings is None else settings
     around = Surroundings({}, None, None, Path("/etc/slurm/slurm.conf"), settings, {})
-    advice = list(several.check(Scene(Config(fabric=fabric or Fabric()), around, Facts(), Node(root))))
+    advice = list(multi_node.check(Scene(Config(fabric=fabric or Fabric()), around, Facts(), Node(root))))
     assert {one.fault for one in advice} <= {"advice"}
     said = "jobs on several nodes are refused here: "
     assert all(one.cause.startswith(said) for one in advice)
@@ -36,7 +37,7 @@ def found(
 
 
 def test_a_node_that_lacks_nothing(tmp_path: Path) -> None:
-    files = {several.FIRST_OF_EVERYBODYS[1:]: "1024\n", routes.IPV4[1:]: HEADER + DEFAULT + OTHER}
+    files = {multi_node.FIRST_OF_EVERYBODYS[1:]: "1024\n", routes.IPV4[1:]: HEADER + DEFAULT + OTHER}
     assert found(tmp_path, files) == []
 
 
@@ -49,7 +50,7 @@ def test_a_route_to_where_containers_would_be(tmp_path: Path, route: str, networ
 
 @pytest.mark.parametrize(("first", "fabric", "port"), [("1023", Fabric(), 339), ("1024", Fabric(port=1339), 1339)])
 def test_ports_that_are_everybodys(tmp_path: Path, first: str, fabric: Fabric, port: int) -> None:
-    (line,) = found(tmp_path, {several.FIRST_OF_EVERYBODYS[1:]: first}, fabric)
+    (line,) = found(tmp_path, {multi_node.FIRST_OF_EVERYBODYS[1:]: first}, fabric)
     assert line.startswith(f"fabric.port is {port} and fabric.source_ports are 600-1023, and from {first} on ports ")
 
 

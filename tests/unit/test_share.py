@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import share
-from moorage.errors import UserError
-from moorage.share import GIB, MIB, Least, Share
+from moorage.common.errors import UserError
+from moorage.user.cluster import node_resources
+from moorage.user.cluster.node_resources import GIB, MIB, Least, Share
 
 WHOLE = Share(64, 512 * GIB, 512 * GIB)
 LEAST = Least(2, 3 * GIB)
@@ -20,7 +20,7 @@ LEAST = Least(2, 3 * GIB)
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A job of 8 GiB whose step has no limit; what lies above the root is no cgroup."""
     (tmp_path / "memory.max").write_text("1\n")
-    monkeypatch.setattr(share, "ROOT", tmp_path)
+    monkeypatch.setattr(node_resources, "ROOT", tmp_path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
     place = tmp_path / "job_17" / "step_0" / "task_1" / "k8s"
     place.mkdir(parents=True)
@@ -35,18 +35,18 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [({}, 4), ({"SLURM_CPUS_ON_NODE": "2"}, 2), ({"SLURM_CPUS_ON_NODE": "16"}, 4), ({"SLURM_CPUS_ON_NODE": "x"}, 4)],
 )
 def test_of_job(tree: Path, environ: dict[str, str], cpus: int) -> None:
-    assert share.of_job(tree, WHOLE, environ) == Share(cpus, 8 * GIB, 8 * GIB - 128 * MIB)
+    assert node_resources.of_job(tree, WHOLE, environ) == Share(cpus, 8 * GIB, 8 * GIB - 128 * MIB)
 
 
 def test_without_limits_it_is_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share, "ROOT", tmp_path)
-    assert share.of_job(tmp_path / "k8s", WHOLE, {}).memory == WHOLE.memory
+    monkeypatch.setattr(node_resources, "ROOT", tmp_path)
+    assert node_resources.of_job(tmp_path / "k8s", WHOLE, {}).memory == WHOLE.memory
     huge = replace(WHOLE, usable=448 * GIB)
-    assert share.of_job(tmp_path / "k8s", huge, {}).usable == huge.usable
+    assert node_resources.of_job(tmp_path / "k8s", huge, {}).usable == huge.usable
 
 
 def test_the_machine_is_this_one() -> None:
-    here = share.machine()
+    here = node_resources.machine()
     assert here.cpus == os.cpu_count()
     assert here.memory == pytest.approx(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), rel=0.05)
 
@@ -56,7 +56,7 @@ def test_the_machine_is_this_one() -> None:
 )
 def test_huge_pages_are_nobodys(monkeypatch: pytest.MonkeyPatch, said: str, usable: int) -> None:
     monkeypatch.setattr(Path, "read_text", lambda path: f"MemTotal: 8388608 kB\nHugePages_Total: 2\n{said}")
-    assert (share.machine().memory, share.machine().usable) == (8 * GIB, usable)
+    assert (node_resources.machine().memory, node_resources.machine().usable) == (8 * GIB, usable)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_huge_pages_are_nobodys(monkeypatch: pytest.MonkeyPatch, said: str, usab
 def test_pods_are_offered_the_share_less_the_reserve(
     whole: Share, job: Share, reserve: int, cpus: int, memory: int
 ) -> None:
-    kept = share.reserved(whole, job, reserve)
+    kept = node_resources.reserved(whole, job, reserve)
     assert kept["cpu"].endswith("m")
     assert kept["memory"].endswith("Ki")
     assert whole.cpus * 1000 - int(kept["cpu"][:-1]) == cpus
@@ -82,7 +82,7 @@ def test_pods_are_offered_the_share_less_the_reserve(
 
 @pytest.mark.parametrize("job", [Share(2, 3 * GIB, 2 * GIB), WHOLE])
 def test_enough(job: Share) -> None:
-    share.check(job, LEAST)
+    node_resources.check(job, LEAST)
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_enough(job: Share) -> None:
 )
 def test_too_little(job: Share, line: str) -> None:
     with pytest.raises(UserError) as refused:
-        share.check(job, LEAST)
+        node_resources.check(job, LEAST)
     assert str(refused.value) == line

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.shim import check, marker, release, stack
+from moorage.node.shim import check, marker, release, stack
 
 
 def shim(directory: Path, content: bytes) -> Path:

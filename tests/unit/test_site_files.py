@@ -13,16 +13,17 @@ import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from moorage import config, features, load
-from moorage.features import Feature
+from moorage.node import features
+from moorage.node.config import load, schema
+from moorage.node.features import Feature
 from support import role
 from virtual import guide
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({*ROOT.glob("docs/*.md"), *ROOT.glob("ansible/*.md")})
 OPTIONS = role.read("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-SETTINGS = {name.partition(".")[0] for name in config.settings()}
-OF_A_FEATURE = set(config.settings(Feature))
+SETTINGS = {name.partition(".")[0] for name in schema.settings()}
+OF_A_FEATURE = set(schema.settings(Feature))
 GROUPS = set(re.findall(r"^  hosts: (\w+)$", (ROOT / "ansible/install.yml").read_text(), re.MULTILINE))
 PARAGRAPH = re.compile(r"^\n((?: {4}.+\n)+)", re.MULTILINE)
 ROLES = re.compile(r"\bmoorage_[a-z_]+")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import slurmconf
-from moorage.slurmconf import place, read
+from moorage.node import slurmconf
+from moorage.node.slurmconf import place, read
 
 GOOD = """\
 ClusterName=moorage # a comment

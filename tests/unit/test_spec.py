@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.errors import UsageError
-from moorage.spec import Spec, parse
+from moorage.common.errors import UsageError
+from moorage.common.spec import Spec, parse
 
 GOOD = [
     ("0", Spec(False, "none")),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import facts, programs, speed
-from moorage.net import measure
-from moorage.programs import Program
-from moorage.speed import Record, Speed, Spread
-from moorage.verbs.net import main, table
+from moorage.cli.net import main, table
+from moorage.node import factcache, programs, uplink_speed
+from moorage.node.programs import Program
+from moorage.node.uplink_speed import Record, Speed, Spread
+from moorage.root.net.bench import measure
 
 FAST = Speed(Spread(16, 15, 17.5), Spread(17, 16, 18), Spread(40, 39, 44))
 SLOW = Speed(Spread(3, 2, 4), Spread(5, 4, 6), Spread(90, 80, 99))
@@ -30,18 +30,18 @@ def test_is_kept_for_all_to_read(place: Path) -> None:
     RECORD.save(place)
     assert place.stat().st_mode & 0o777 == 0o644
     assert Record.from_dict(json.loads(place.read_text())) == RECORD
-    assert speed.known(VERSIONS, place) == {"kernel": FAST, "pasta": SLOW}
+    assert uplink_speed.known(VERSIONS, place) == {"kernel": FAST, "pasta": SLOW}
 
 
 def test_another_kernel_knows_nothing(place: Path) -> None:
     replace(RECORD, kernel="5.14.0").save(place)
-    assert speed.known(VERSIONS, place) == {}
+    assert uplink_speed.known(VERSIONS, place) == {}
 
 
 @pytest.mark.parametrize("versions", [{}, {"pasta": "pasta 2026_01_01"}])
 def test_of_a_program_that_has_changed_nothing_is_known(place: Path, versions: dict[str, str]) -> None:
     RECORD.save(place)
-    assert speed.known(versions, place) == {"kernel": FAST}
+    assert uplink_speed.known(versions, place) == {"kernel": FAST}
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_of_a_program_that_has_changed_nothing_is_known(place: Path, versions: d
 def test_what_is_not_understood_counts_for_nothing(place: Path, text: str) -> None:
     place.write_text(text)
     place.chmod(0o600)
-    assert speed.known(VERSIONS, place) == {}
+    assert uplink_speed.known(VERSIONS, place) == {}
 
 
 def test_nobody_else_decides_what_jobs_get(place: Path) -> None:
     RECORD.save(place)
     place.chmod(0o622)
-    assert speed.known(VERSIONS, place) == {}
+    assert uplink_speed.known(VERSIONS, place) == {}
     place.unlink()
     place.symlink_to("/dev/null")
-    assert speed.known(VERSIONS, place) == {}
+    assert uplink_speed.known(VERSIONS, place) == {}
 
 
 @pytest.mark.parametrize("as_json", [True, False])
@@ -77,8 +77,8 @@ def test_is_printed_for_programs_or_people(
     as_json: bool, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(speed, "PLACE", place)
-    monkeypatch.setattr(facts, "PLACE", place.with_name("facts.json"))
+    monkeypatch.setattr(uplink_speed, "PLACE", place)
+    monkeypatch.setattr(factcache, "PLACE", place.with_name("facts.json"))
     monkeypatch.setattr(programs, "installed", lambda _: {"pasta": Program(Path("/usr/bin/pasta"), "pasta 2025_05_03")})
     monkeypatch.setattr(measure, "measure", lambda *given: RECORD if given[1] == VERSIONS else None)
     main(["measure", *(["--json"] if as_json else [])])
@@ -88,7 +88,7 @@ def test_is_printed_for_programs_or_people(
 
 
 def test_no_measurement_is_none(place: Path) -> None:
-    assert speed.known(VERSIONS, place) == {}
+    assert uplink_speed.known(VERSIONS, place) == {}
 
 
 def test_a_job_needs_both_directions() -> None:

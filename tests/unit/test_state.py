@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from moorage import job as places
-from moorage import state
-from moorage.config import Config
-from moorage.errors import MoorageError
-from moorage.job import Job
-from moorage.net.fabric import Fabric
-from moorage.net.fabric import Site as FabricSite
-from moorage.net.gateway import Gateway
-from moorage.process import Process
-from moorage.state import About, Limits, Phase, Scratch, State, forget, jobs, load
-from moorage.usage import Usage
+from moorage.common import job as places
+from moorage.common.errors import MoorageError
+from moorage.common.job import Job
+from moorage.linux.process import Process
+from moorage.linux.usage import Usage
+from moorage.node.config.schema import Config
+from moorage.root import state
+from moorage.root.net.fabric import Fabric
+from moorage.root.net.fabric import Site as FabricSite
+from moorage.root.net.gateway import Gateway
+from moorage.root.state import About, Limits, Phase, Scratch, State, forget, jobs, load
 
 JOB = Job(17, 2, 1000, 1000, "alice", "node1", frozenset({"job_17", "s5K1KKYAYG5D00"}))
 LIMITS = Limits.of(Config())

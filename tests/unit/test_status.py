@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import down, job, status
-from moorage.errors import MoorageError, UserError
+from moorage.cli import down, status
+from moorage.common import job
+from moorage.common.errors import MoorageError, UserError
 
 USAGE = {"cpu_seconds": 75.0, "memory_peak": 414187520, "processes": 12}
 REPORT = {"job": 17, "node": "n1", "state": "ready", "cluster": "none", "uplink": "pasta"}

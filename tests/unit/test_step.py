@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command, step
-from moorage.errors import UserError
+from moorage.common import command
+from moorage.common.errors import UserError
+from moorage.user.run import srun
 
 SRUN = Path("/opt/slurm/bin/srun")
 
 
 @pytest.mark.parametrize(("nodes", "tasks"), [(1, 2), (4, 8)])
 def test_two_tasks_on_every_node(nodes: int, tasks: int) -> None:
-    argv = step.argv(SRUN, 17, nodes, ["moorage", "agent"])
+    argv = srun.argv(SRUN, 17, nodes, ["moorage", "agent"])
     assert argv[0] == "/opt/slurm/bin/srun"
     assert argv[-2:] == ["moorage", "agent"]
     assert {"--jobid=17", f"--nodes={nodes}", f"--ntasks={tasks}", "--ntasks-per-node=2"} < set(argv)
@@ -30,7 +31,7 @@ def test_two_tasks_on_every_node(nodes: int, tasks: int) -> None:
     ],
 )
 def test_given_explicitly(option: str) -> None:
-    assert option in step.argv(SRUN, 17, 1, ["x"])
+    assert option in srun.argv(SRUN, 17, 1, ["x"])
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_given_explicitly(option: str) -> None:
 )
 def test_never_given(option: str) -> None:
     """There is no way to give their opposite; without SLURM_ and SRUN_ variables they are off."""
-    assert not [word for word in step.argv(SRUN, 17, 1, ["x"]) if word.startswith(option)]
+    assert not [word for word in srun.argv(SRUN, 17, 1, ["x"]) if word.startswith(option)]
 
 
 class TestEnvironment:
@@ -53,37 +54,37 @@ class TestEnvironment:
         ],
     )
     def test_shapes_no_step(self, name: str) -> None:
-        assert name not in step.environment({name: "x", "SLURM_JOB_ID": "17"})
+        assert name not in srun.environment({name: "x", "SLURM_JOB_ID": "17"})
 
     @pytest.mark.parametrize(
         "name", ["SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_WORKING_CLUSTER", "HOME"]
     )
     def test_names_the_job(self, name: str) -> None:
-        assert step.environment({name: "x"})[name] == "x"
+        assert srun.environment({name: "x"})[name] == "x"
 
     def test_the_users_proxies_are_those_of_the_clusters_nodes(self) -> None:
         """kind and whoever makes the other nodes read them from there."""
         upper = {"HTTP_PROXY": "http://a:1", "HTTPS_PROXY": "http://b:2", "NO_PROXY": "here"}
         given = upper | {name.lower(): value for name, value in upper.items()}
-        assert step.environment(given | {"ALL_PROXY": "x"}) == {"PATH": command.PATH, **given}
+        assert srun.environment(given | {"ALL_PROXY": "x"}) == {"PATH": command.PATH, **given}
 
     def test_path_is_not_the_users(self) -> None:
-        assert step.environment({"PATH": "/home/alice/bin"})["PATH"] == command.PATH
+        assert srun.environment({"PATH": "/home/alice/bin"})["PATH"] == command.PATH
 
 
 class TestNodes:
     @pytest.mark.parametrize("number", [1, 12])
     def test_as_slurm_says(self, number: int) -> None:
-        assert step.nodes({"SLURM_JOB_NUM_NODES": str(number)}) == number
+        assert srun.nodes({"SLURM_JOB_NUM_NODES": str(number)}) == number
 
     @pytest.mark.parametrize("text", ["", "0", "-1", "1-2", "many"])
     def test_not_understood(self, text: str) -> None:
         with pytest.raises(UserError, match="SLURM_JOB_NUM_NODES"):
-            step.nodes({"SLURM_JOB_NUM_NODES": text})
+            srun.nodes({"SLURM_JOB_NUM_NODES": text})
 
     def test_heterogeneous(self) -> None:
         with pytest.raises(UserError, match="this job is heterogeneous, and --k8s is for jobs of one part"):
-            step.nodes({"SLURM_JOB_NUM_NODES": "1", "SLURM_HET_SIZE": "2"})
+            srun.nodes({"SLURM_JOB_NUM_NODES": "1", "SLURM_HET_SIZE": "2"})
 
 
 class TestSrun:
@@ -102,15 +103,15 @@ class TestSrun:
         for number, place in enumerate(places):
             if number not in there:
                 place.unlink()
-        assert step.srun(places[0], {"PATH": str(places[2].parent)}) == places[found]
+        assert srun.srun(places[0], {"PATH": str(places[2].parent)}) == places[found]
 
     def test_nowhere(self, places: tuple[Path, ...]) -> None:
         for place in places:
             place.unlink()
         with pytest.raises(UserError, match="no srun"):
-            step.srun(None, {})
+            srun.srun(None, {})
 
 
 def test_a_step_that_heeds_no_other_signal_is_ended_by_its_number() -> None:
-    argv = step.end_argv(SRUN, 17, "3")
+    argv = srun.end_argv(SRUN, 17, "3")
     assert argv == ["/opt/slurm/bin/scancel", "--quiet", "--signal=KILL", "17.3"]

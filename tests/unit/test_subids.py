@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import subids
-from moorage.idmap import Range
-from moorage.job import Job
-from moorage.node import Node
-from moorage.subids import GIDS, UIDS, Kind, check, parse, probes
+from moorage.common.job import Job
+from moorage.linux.idmap import Range
+from moorage.node import subids
+from moorage.node.hostfiles import Node
+from moorage.node.subids import GIDS, UIDS, Kind, check, parse, probes
 from support.fakes import FakeCommand
 
 ALICE = Job(17, 0, 1001, 1001, "alice", "n1", frozenset())

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import routes, subnets
-from moorage.config import Config
-from moorage.node import Node
+from moorage.node import routes, subnets
+from moorage.node.config.schema import Config
+from moorage.node.hostfiles import Node
 
 HEADER = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n"
 PARTS = ("10.88.0.0/18", "10.88.64.0/18", "10.88.128.0/18", "10.88.192.0/18")

@@ -6,19 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from moorage import config, job, load, lock, sweep
-from moorage import state as states
-from moorage.clearance import Leftover
-from moorage.deadline import Deadline
-from moorage.errors import UsageError, UserError
-from moorage.job import Job
-from moorage.lock import Lock
-from moorage.net import names
-from moorage.process import Process
-from moorage.record import Ending
-from moorage.state import Limits, State, forget, jobs
-from moorage.sweep import Found
-from moorage.verbs import sweep as verb
+from moorage.cli import sweep as verb
+from moorage.common import job
+from moorage.common.deadline import Deadline
+from moorage.common.errors import UsageError, UserError
+from moorage.common.job import Job
+from moorage.linux.process import Process
+from moorage.node.config import load, schema
+from moorage.root import lock
+from moorage.root import state as states
+from moorage.root.cleanup import sweep
+from moorage.root.cleanup.end_of_job import Leftover
+from moorage.root.cleanup.sweep import Found
+from moorage.root.lock import Lock
+from moorage.root.net import names
+from moorage.root.records.record import Ending
+from moorage.root.state import Limits, State, forget, jobs
 
 LIMITS = Limits(0, 0, 0, 0, 0, 0, 0)
 OURS = Leftover("mount", "/run/moorage/17", "busy")
@@ -159,7 +162,7 @@ class TestCommand:
     def test_prometheus_is_told_once_it_is_done(
         self, cleared: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        site = config.Config(metrics=config.Metrics(directory=tmp_path))
+        site = schema.Config(metrics=schema.Metrics(directory=tmp_path))
         monkeypatch.setattr(load, "examine", lambda: (site, []))
         state(17, boot=EARLIER)
         verb.main([])
@@ -171,7 +174,7 @@ class TestCommand:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """By hand, as the doctor says for a state that nobody understands."""
-        site = config.Config(metrics=config.Metrics(directory=tmp_path))
+        site = schema.Config(metrics=schema.Metrics(directory=tmp_path))
         monkeypatch.setattr(load, "examine", lambda: (site, []))
         path = state(17).job.state
         for text, left in (("?", 1), (None, 0)):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import systemd
-from moorage.command import CommandFailed
+from moorage.common.command import CommandFailed
+from moorage.root import systemd
 from support.fakes import FakeCommand
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command
-from moorage.command import CommandFailed, run
+from moorage.common import command
+from moorage.common.command import CommandFailed, run
 from support.fakes import FakeCommand
 
 Fake = Callable[..., FakeCommand]

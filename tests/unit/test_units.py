@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from moorage import clearance, systemd, trash, units
 from moorage.cli import VERBS
+from moorage.doctor import units
+from moorage.root import systemd
+from moorage.root.cleanup import end_of_job, trash
 
 ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "config").glob("*.service"))
@@ -72,7 +74,7 @@ def test_the_lock_outlives_a_killed_warden() -> None:
 def test_a_warden_that_the_kernel_does_not_let_die_is_given_up_before_the_epilog_is() -> None:
     """systemd waits that long four times: after SIGTERM, SIGKILL, and both once more (seen in 257)."""
     warden = dict(settings(WARDEN))
-    assert 4 * int(warden["TimeoutStopSec"]) < clearance.STOPPING / 2
+    assert 4 * int(warden["TimeoutStopSec"]) < end_of_job.STOPPING / 2
 
 
 def test_what_callers_can_make_the_warden_do_costs_a_bounded_part_of_a_core() -> None:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from moorage import routes, uplink
-from moorage.config import Uplink
-from moorage.errors import UserError
-from moorage.net import router
-from moorage.node import Node
-from moorage.speed import Speed, Spread
-from moorage.uplink import Offer, choose, explain, hindered
+from moorage.common.errors import UserError
+from moorage.node import router, routes, uplink
+from moorage.node.config.schema import Uplink
+from moorage.node.hostfiles import Node
+from moorage.node.uplink import Offer, choose, explain, hindered
+from moorage.node.uplink_speed import Speed, Spread
 
 PASTA = {"pasta": "pasta 2025_05_03.587980c-2"}
 SLIRP = {"slirp4netns": "slirp4netns version 1.2.1"}

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from moorage import facts
-from moorage import load as configuration
+from moorage.cli import config as verb
 from moorage.cli import main
-from moorage.config import Config
-from moorage.load import load
-from moorage.node import Node
-from moorage.uplink import PROFILES
-from moorage.verbs import config as verb
+from moorage.node import factcache
+from moorage.node.config import load as configuration
+from moorage.node.config.load import load
+from moorage.node.config.schema import Config
+from moorage.node.hostfiles import Node
+from moorage.node.uplink import PROFILES
 from support.fakes import FakeCommand
 
 
@@ -125,7 +125,7 @@ def test_net_explain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(configuration, "PLACE", tmp_path / "moorage.yaml")
-    monkeypatch.setattr(facts, "PLACE", tmp_path / "facts.json")
+    monkeypatch.setattr(factcache, "PLACE", tmp_path / "facts.json")
     for name, version in (("podman", "podman version 5.4.2"), ("slirp4netns", "slirp4netns version 1.2.1")):
         fake_command(name, stdout=version)
     fake_command("pasta", stdout="pasta 2022_01_01")
@@ -140,7 +140,7 @@ def test_net_explain_says_what_it_could_not_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(configuration, "PLACE", tmp_path / "moorage.yaml")
-    monkeypatch.setattr(facts, "PLACE", tmp_path / "facts.json")
+    monkeypatch.setattr(factcache, "PLACE", tmp_path / "facts.json")
     monkeypatch.setattr(Node, "conceals", lambda _, place: place == PROFILES)
     called("net", "explain")
     assert capsys.readouterr().out.splitlines()[-1] == (

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from moorage import watch
-from moorage.deadline import Deadline
-from moorage.watch import Signals, Watch
+from moorage.common import events
+from moorage.common.deadline import Deadline
+from moorage.common.events import Signals, Watch
 
 
 @pytest.fixture
@@ -115,23 +115,23 @@ class TestSignals:
 
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGSEGV, signal.SIGPIPE])
     def test_some_are_nobodys_to_send(self, number: int) -> None:
-        assert number not in watch.FROM_OUTSIDE
+        assert number not in events.FROM_OUTSIDE
 
     @pytest.mark.parametrize(
         "name", ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "ALRM", "CONT", "TSTP", "WINCH", "RTMIN"]
     )
     def test_most_may_come_from_outside(self, name: str) -> None:
-        assert signal.Signals[f"SIG{name}"] in watch.FROM_OUTSIDE
+        assert signal.Signals[f"SIG{name}"] in events.FROM_OUTSIDE
 
     def test_what_one_was_told_to_ignore_is_not_heeded(self) -> None:
-        heeded = watch.heeded()
+        heeded = events.heeded()
         before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         try:
-            assert heeded - watch.heeded() == {signal.SIGUSR1}
+            assert heeded - events.heeded() == {signal.SIGUSR1}
         finally:
             signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.parametrize(("number", "name"), [(10, "USR1"), (15, "TERM"), (40, "signal 40"), (200, "signal 200")])
 def test_names(number: int, name: str) -> None:
-    assert watch.name(number) == name
+    assert events.name(number) == name

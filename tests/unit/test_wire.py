@@ -9,18 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from moorage import wire
-from moorage.errors import MoorageError
+from moorage.common import warden_protocol
+from moorage.common.errors import MoorageError
 
 
-@pytest.mark.parametrize("verb", [verb for verb in wire.VERBS if verb != "plug"])
+@pytest.mark.parametrize("verb", [verb for verb in warden_protocol.VERBS if verb != "plug"])
 def test_requests(verb: str) -> None:
-    assert wire.understood(wire.request(verb)) == wire.Request(verb)
+    assert warden_protocol.understood(warden_protocol.request(verb)) == warden_protocol.Request(verb)
 
 
-@pytest.mark.parametrize("what", wire.PLUGGED)
+@pytest.mark.parametrize("what", warden_protocol.PLUGGED)
 def test_what_is_to_be_plugged(what: str) -> None:
-    assert wire.understood(wire.request("plug", {"what": what})) == wire.Request("plug", what)
+    assert warden_protocol.understood(warden_protocol.request("plug", {"what": what})) == warden_protocol.Request(
+        "plug", what
+    )
 
 
 @pytest.mark.parametrize(
@@ -46,31 +48,31 @@ def test_what_is_to_be_plugged(what: str) -> None:
         b'{"verb": "usage"',
         b"[" * 4096,
         b"\xff",
-        b'{"verb": "usage"}' + b" " * wire.LONGEST,
+        b'{"verb": "usage"}' + b" " * warden_protocol.LONGEST,
     ],
 )
 def test_what_is_no_request(packet: bytes) -> None:
-    with pytest.raises(wire.Refused, match="not understood"):
-        wire.understood(packet)
+    with pytest.raises(warden_protocol.Refused, match="not understood"):
+        warden_protocol.understood(packet)
 
 
 def test_answers() -> None:
-    assert wire.outcome(wire.ok({"tree": "/x"})) == {"tree": "/x"}
-    with pytest.raises(wire.Refused, match="not now"):
-        wire.outcome(wire.error("not now"))
+    assert warden_protocol.outcome(warden_protocol.ok({"tree": "/x"})) == {"tree": "/x"}
+    with pytest.raises(warden_protocol.Refused, match="not now"):
+        warden_protocol.outcome(warden_protocol.error("not now"))
 
 
 @pytest.mark.parametrize("line", ["x" * 100000, "\0" * 5000, "é" * 5000, '"\\' * 3000])
 def test_no_error_is_too_long_to_be_sent(line: str) -> None:
-    assert len(wire.error(line)) <= wire.LONGEST
-    with pytest.raises(wire.Refused):
-        wire.outcome(wire.error(line))
+    assert len(warden_protocol.error(line)) <= warden_protocol.LONGEST
+    with pytest.raises(warden_protocol.Refused):
+        warden_protocol.outcome(warden_protocol.error(line))
 
 
 @pytest.mark.parametrize("packet", [b"{}", b'{"ok": 1}', b'{"error": []}', b"x"])
 def test_what_is_no_answer(packet: bytes) -> None:
-    with pytest.raises(wire.Refused):
-        wire.outcome(packet)
+    with pytest.raises(warden_protocol.Refused):
+        warden_protocol.outcome(packet)
 
 
 @contextmanager
@@ -97,13 +99,13 @@ def _serve(ear: socket.socket, path: Path, answers: tuple[bytes | None, ...]) ->
 @pytest.mark.parametrize("lost", [0, 1, 2])
 @pytest.mark.parametrize("late", [0, 0.3])
 def test_a_call_survives_a_warden_that_is_started_again(tmp_path: Path, lost: int, late: float) -> None:
-    with warden(tmp_path / "s", *[None] * lost, wire.ok({"a": 1}), late=late):
-        assert wire.call(tmp_path / "s", "usage", 5) == {"a": 1}
+    with warden(tmp_path / "s", *[None] * lost, warden_protocol.ok({"a": 1}), late=late):
+        assert warden_protocol.call(tmp_path / "s", "usage", 5) == {"a": 1}
 
 
 def test_a_refusal_is_not_asked_for_again(tmp_path: Path) -> None:
-    with warden(tmp_path / "s", wire.error("no")), pytest.raises(wire.Refused, match="no"):
-        wire.call(tmp_path / "s", "usage", 5)
+    with warden(tmp_path / "s", warden_protocol.error("no")), pytest.raises(warden_protocol.Refused, match="no"):
+        warden_protocol.call(tmp_path / "s", "usage", 5)
 
 
 @pytest.mark.parametrize("there", ["nothing", "no listener", "silence"])
@@ -116,6 +118,6 @@ def test_the_limit(tmp_path: Path, there: str) -> None:
         server.listen()
     started = time.monotonic()
     with pytest.raises(MoorageError, match=r"did not answer `usage` for 0\.5 s .*journalctl"):
-        wire.call(path, "usage", 0.5)
+        warden_protocol.call(path, "usage", 0.5)
     assert 0.3 <= time.monotonic() - started < 2
     server.close()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import CommandFailed, run
+from moorage.common.command import CommandFailed, run
 from support.figures import Figures
 from virtual import builds, guide
 from virtual.binaries import binaries

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from moorage.command import CommandFailed
+from moorage.common.command import CommandFailed
 from virtual import builds, guestfiles, rollout
 from virtual.cache import CACHE
 from virtual.record import Request

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import features
-from moorage.command import CommandFailed, Completed, run
+from moorage.common.command import CommandFailed, Completed, run
+from moorage.node import features
 from virtual import installation
 from virtual.cache import CACHE
 from virtual.guest import configured, package_tree

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 from virtual import moored, spread
 from virtual.aboard import HEARS, RUN, Roles, tell, wait_until
 from virtual.abroad import ADDRESS, MOORED, PRELUDE, abroad

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from moorage.errors import MoorageError
-from moorage.member import INVITED
+from moorage.common.errors import MoorageError
+from moorage.user.cluster.other_node import INVITED
 from virtual import moored, spread
 from virtual.aboard import IMAGE, Roles
 from virtual.abroad import MOORED, SHAPE

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 
 from .jobs import LIMIT, MOORED, Job, submit
 from .shell import Shell
 
 IMAGE = "localhost/lab/shell:1"
-HOLDER = "-m moorage.holder"
+HOLDER = "-m moorage.user.network.holder"
 RUN = f"podman run --rm --network=none {IMAGE}"
 SMALL = ("--cpus-per-task=1", "--mem=512M", "--time=30", "--nodelist=n1")
 # For any job's script: `told WORD` waits until the test says WORD, `said TEXT` until the job's output does.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import CommandError, run
+from moorage.common.command import CommandError, run
 
 from .cache import CACHE, cached
 from .tools import Tools, inside

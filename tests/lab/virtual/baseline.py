@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 
 from .census import Owner, Seen, census, outside, owner, places
 from .payload import CARRIED, IMAGE

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 
 from . import baseline, moored
 from .payload import CARRIED, IMAGE

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 
 from .cache import Input, cached
 from .progress import phase

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import Completed
+from moorage.common.command import Completed
 
 from .shell import Shell
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from moorage.errors import UserError
+from moorage.common.errors import UserError
 
 from . import cluster
 from .cache import CACHE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from moorage.command import run
+from moorage.common.command import run
 
 from .tools import ENTER
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from moorage.errors import FAILED, UserError, reported
+from moorage.common.errors import FAILED, UserError, reported
 
 from . import baseline, bench_start, builds, cluster, demo, guestfiles, rollout
 from .cache import CACHE

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import CommandError
-from moorage.errors import MoorageError, UserError
+from moorage.common.command import CommandError
+from moorage.common.errors import MoorageError, UserError
 
 from . import acceleration, memory, record
 from .guest import guest

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 
 from .tools import PATH, Tools, inside
 

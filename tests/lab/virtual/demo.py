@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 
 from . import moored
 from .census import Seen, census, outside, owner, places

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import run
+from moorage.common.command import run
 
 from . import installation, mirror, node_store, tools
 from .cache import cached

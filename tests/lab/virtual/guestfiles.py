@@ -8,7 +8,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from moorage.errors import UserError
+from moorage.common.errors import UserError
 
 from .shell import Shell
 

@@ -11,7 +11,7 @@ import tomllib
 from pathlib import Path
 
 from moorage import __version__
-from moorage.command import Completed, run
+from moorage.common.command import Completed, run
 
 from . import mirror
 from .cache import CACHE, Input, cached

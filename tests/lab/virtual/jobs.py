@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from moorage.command import CommandFailed
-from moorage.errors import MoorageError
+from moorage.common.command import CommandFailed
+from moorage.common.errors import MoorageError
 
 from .shell import Shell
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 
 from .cluster import Cluster
 from .machine import Machine

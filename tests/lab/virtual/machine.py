@@ -9,8 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import CommandError, run
-from moorage.errors import MoorageError
+from moorage.common.command import CommandError, run
+from moorage.common.errors import MoorageError
 
 from .acceleration import Acceleration
 from .cache import CACHE

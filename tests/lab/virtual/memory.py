@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.errors import UsageError, UserError
+from moorage.common.errors import UsageError, UserError
 
 MOST_NODES = 4
 OVERHEAD = 300  # QEMU itself, in MB, seen with 10.0

@@ -7,8 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
-from moorage.command import run
-from moorage.errors import UserError
+from moorage.common.command import run
+from moorage.common.errors import UserError
 
 MIRROR_SETTING = "MOORAGE_DEBIAN_MIRROR"
 GO_VARIABLES = ("GOPROXY", "GOSUMDB", "GONOSUMDB", "GONOSUMCHECK", "GOPRIVATE", "GOINSECURE")

@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from moorage.command import run
-from moorage.errors import MoorageError
+from moorage.common.command import run
+from moorage.common.errors import MoorageError
 
 from . import oci
 from .binaries import Binaries

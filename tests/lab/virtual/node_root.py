@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from moorage.command import run
+from moorage.common.command import run
 
 from . import mirror
 from .cache import cached

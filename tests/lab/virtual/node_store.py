@@ -14,7 +14,7 @@ PLACE = "var/lib/moorage/store"
 FILL = Path(__file__).with_name("fill-store")
 SOURCE = Path(__file__).resolve().parents[3] / "plugin/moorage"
 # What decides how it comes out, of all that is installed in the tree.
-IMAGES = (SOURCE / "images", SOURCE / "verbs/image.py")
+IMAGES = (SOURCE / "root/images", SOURCE / "cli/image.py")
 
 
 def filled(node: str, tree: Path, archive: Path) -> Path:

@@ -9,8 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import run
-from moorage.errors import MoorageError
+from moorage.common.command import run
+from moorage.common.errors import MoorageError
 
 from . import faults
 from .cluster import Cluster

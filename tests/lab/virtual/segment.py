@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 from support.frames import IPV4, ethernet, udp, vxlan
 
 from .shell import Shell

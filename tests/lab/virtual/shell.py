@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import CommandFailed, Completed, run
+from moorage.common.command import CommandFailed, Completed, run
 
 HOST = "root@127.0.0.1"
 LIMIT = 300.0

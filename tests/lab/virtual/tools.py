@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.command import Completed, run
+from moorage.common.command import Completed, run
 
 from . import mirror
 from .cache import CACHE, cached

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from moorage.errors import MoorageError
+from moorage.common.errors import MoorageError
 from virtual.aboard import RUN, Roles, aboard, tell, wait_until
 from virtual.cluster import Cluster
 from virtual.jobs import Job

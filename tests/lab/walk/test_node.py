@@ -11,7 +11,7 @@ from textwrap import indent
 
 import pytest
 
-from moorage.command import run
+from moorage.common.command import run
 from virtual.cluster import Cluster
 from virtual.machine import Machine
 from virtual.shell import Shell

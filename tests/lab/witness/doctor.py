@@ -81,7 +81,7 @@ def _command(words: list[str]) -> int:
 
 def warm_up() -> None:
     """What one look has imported, all others find."""
-    from moorage.examination import examine
+    from moorage.doctor.examine import examine
 
     examine(os.environ, quick=True)
 

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import command, config, rundir, scratch
-from moorage.process import Process
-from moorage.state import Phase, State
+from moorage.common import command
+from moorage.linux.process import Process
+from moorage.node.config import schema
+from moorage.root import rundir, scratch
+from moorage.root.state import Phase, State
 from support.cgroups import leaf
 from support.fakes import FakeCommand
 from support.node import JOB, LIMITS, node
@@ -42,12 +44,12 @@ def tree(scope: Path) -> Path:
 def moor(scope: Path, systemctl: FakeCommand, tree: Path) -> Callable[..., State]:
     """Makes all that a job has on a node."""
 
-    def moor(kind: config.ScratchKind = "tmpfs") -> State:
-        wanted = config.Scratch(path=PLACE, kind=kind, size=SIZE)
+    def moor(kind: schema.ScratchKind = "tmpfs") -> State:
+        wanted = schema.Scratch(path=PLACE, kind=kind, size=SIZE)
         begun = State.begin(JOB, LIMITS, scratch.plan(JOB, wanted))
         begun.save()
         rundir.prepare()
-        rundir.make(JOB, config.Run())
+        rundir.make(JOB, schema.Run())
         scratch.make(JOB, wanted)
         return begun.changed(tree=tree, phase=Phase.DELEGATED, agent=Process(1, 1))
 

@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
-from moorage import cgroup, clearance, config, course, lock, mounts, record, rundir, state, systemd, trash
-from moorage.clearance import clear
-from moorage.deadline import Deadline
-from moorage.process import Process
-from moorage.record import Ending
-from moorage.state import State
-from moorage.sweep import Found, sweep
+from moorage.common.deadline import Deadline
+from moorage.linux import cgroup, mounts
+from moorage.linux.process import Process
+from moorage.node.config import schema
+from moorage.root import lock, rundir, state, systemd
+from moorage.root.cleanup import end_of_job, trash
+from moorage.root.cleanup.end_of_job import clear
+from moorage.root.cleanup.sweep import Found, sweep
+from moorage.root.records import record, start_log
+from moorage.root.records.record import Ending
+from moorage.root.state import State
 from support.cgroups import leaf
 from support.fakes import FakeCommand
 from support.node import JOB, USER
@@ -27,7 +31,7 @@ from support.traces import KINDS, PLACE, await_none, cleared, traces
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_left(moor: Callable[..., State], kind: config.ScratchKind, systemctl: FakeCommand) -> None:
+def test_nothing_is_left(moor: Callable[..., State], kind: schema.ScratchKind, systemctl: FakeCommand) -> None:
     moor(kind)
     (JOB.scratch / "graph/overlay").mkdir(parents=True)
     (JOB.scratch / "graph/file").write_text("x" * 100000)
@@ -194,7 +198,7 @@ def on_record() -> list[dict[str, Any]]:
 def test_it_is_put_on_record(moor: Callable[..., State]) -> None:
     moor("directory")
     for word in ("podman", "ready", "down"):
-        course.note(JOB, word)
+        start_log.note(JOB, word)
     assert clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
     (kept,) = on_record()
     assert (kept["job"], kept["outcome"], kept["ending"], kept["leftovers"]) == (17, "ready", "orderly", [])
@@ -205,7 +209,7 @@ def test_it_is_put_on_record(moor: Callable[..., State]) -> None:
 def test_what_stays_is_on_record_once(moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch) -> None:
     moor()
     with monkeypatch.context() as patch:
-        patch.setattr(clearance, "remove", lambda *_: {"x": "busy"})
+        patch.setattr(end_of_job, "remove", lambda *_: {"x": "busy"})
         assert clear(JOB.id, Deadline(30), Ending("epilog"))
     (kept,) = on_record()
     assert [(one["what"], one["cause"]) for one in kept["leftovers"]] == [("run directory", "x: busy")]

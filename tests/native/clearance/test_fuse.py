@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import cgroup, fuse, mounts
-from moorage.command import run
-from moorage.deadline import Deadline
+from moorage.common.command import run
+from moorage.common.deadline import Deadline
+from moorage.linux import cgroup, fuse, mounts
 from support.hung import hang
 from support.namespaces import MOUNT, unshare
 from support.node import JOB

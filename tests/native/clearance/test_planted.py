@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from moorage import clearance, config, mounts, trash
-from moorage.command import run
-from moorage.deadline import Deadline
-from moorage.state import State
+from moorage.common.command import run
+from moorage.common.deadline import Deadline
+from moorage.linux import mounts
+from moorage.node.config import schema
+from moorage.root.cleanup import end_of_job, trash
+from moorage.root.state import State
 from support.fakes import FakeCommand
 from support.hung import await_blocked, await_left_behind, hang, hung_mount, leave_behind
 from support.namespaces import MOUNT, unshare
@@ -27,7 +29,7 @@ class TestPlanted:
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("place", ["user", "user/a", "scratch", "scratch/a"])
-    def test_a_mount_that_hangs(self, moor: Callable[..., State], kind: config.ScratchKind, place: str) -> None:
+    def test_a_mount_that_hangs(self, moor: Callable[..., State], kind: schema.ScratchKind, place: str) -> None:
         moor(kind)
         point = JOB.run / place
         point.mkdir(exist_ok=True)
@@ -85,7 +87,7 @@ class TestPlanted:
             assert reader.waiting
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_a_descriptor(self, moor: Callable[..., State], kind: config.ScratchKind) -> None:
+    def test_a_descriptor(self, moor: Callable[..., State], kind: schema.ScratchKind) -> None:
         moor(kind)
         (JOB.scratch / "file").write_text("x")
         with Peer(USER) as other_job:
@@ -99,7 +101,7 @@ class TestPlanted:
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("uid", [0, USER])
-    def test_a_mount_namespace(self, moor: Callable[..., State], kind: config.ScratchKind, uid: int) -> None:
+    def test_a_mount_namespace(self, moor: Callable[..., State], kind: schema.ScratchKind, uid: int) -> None:
         """As Podman of his other job has one: nothing is mounted there any more either."""
         moor(kind)
         with Peer(uid) as other_job:
@@ -111,7 +113,7 @@ class TestPlanted:
             assert await_none(traces) == []
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_mounts_within_mounts(self, moor: Callable[..., State], kind: config.ScratchKind) -> None:
+    def test_mounts_within_mounts(self, moor: Callable[..., State], kind: schema.ScratchKind) -> None:
         moor(kind)
         for name in ("a", "a/b", "a"):
             (JOB.scratch / name).mkdir(exist_ok=True)
@@ -134,7 +136,7 @@ class TestPlanted:
     def test_more_than_there_is_time_for(
         self, moor: Callable[..., State], systemctl: FakeCommand, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(clearance, "REMOVING", 0.0)
+        monkeypatch.setattr(end_of_job, "REMOVING", 0.0)
         moor("directory")
         (JOB.scratch / "a/b").mkdir(parents=True)
         assert cleared() == []

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from moorage import cgroup, clearance, epilog, lock, mounts, removal, state, trash
-from moorage.clearance import Leftover
-from moorage.deadline import Deadline
-from moorage.process import Process
-from moorage.settings import MIB
-from moorage.state import State
+from moorage.common.deadline import Deadline
+from moorage.linux import cgroup, mounts
+from moorage.linux.process import Process
+from moorage.node.config.values import MIB
+from moorage.root import epilog, lock, state
+from moorage.root.cleanup import end_of_job, remove_tree, trash
+from moorage.root.cleanup.end_of_job import Leftover
+from moorage.root.state import State
 from support.cgroups import leaf
 from support.fakes import FakeCommand
 from support.hung import await_left_behind, hung_mount, leave_behind
@@ -60,11 +62,11 @@ class TestWhatStays:
         moor()
         with Peer(USER, tree / "init") as contained:
 
-            def remove(parent: int, name: str, deadline: Deadline) -> removal.Kept:
+            def remove(parent: int, name: str, deadline: Deadline) -> remove_tree.Kept:
                 contained.kill()
-                return removal.remove(parent, name, deadline)
+                return remove_tree.remove(parent, name, deadline)
 
-            monkeypatch.setattr(clearance, "remove", remove)
+            monkeypatch.setattr(end_of_job, "remove", remove)
             monkeypatch.setattr(cgroup, "put", lambda *_: None)
             monkeypatch.setattr(cgroup, "_kill_each", lambda _: None)
             assert cleared(2) == []
@@ -112,7 +114,7 @@ class TestWhatStays:
         assert JOB.run.is_mount(), "nothing else is done while the warden may live"
 
     def test_a_lock_that_is_held(self, moor: Callable[..., State], tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(clearance, "LOCKING", 0.1)
+        monkeypatch.setattr(end_of_job, "LOCKING", 0.1)
         moor()
         with lock.locked(JOB.id), Peer(USER, tree / "init") as contained:
             assert self.left("lock").ours

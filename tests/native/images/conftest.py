@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.images.store import Store
+from moorage.root.images.store import Store
 from support.engine import Engine, entered
 from support.namespaces import MOUNT, fresh
 

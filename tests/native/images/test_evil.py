@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import mounts
-from moorage.images.store import Store
+from moorage.linux import mounts
+from moorage.root.images.store import Store
 from support.archives import Member, directory, hard_link, layer, link, saved
 from support.engine import Engine
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from moorage.images import containerd as facts
-from moorage.images import layers
-from moorage.images.store import Store
+from moorage.root.images import storage_layers
+from moorage.root.images.prepare import containerd_db as facts
+from moorage.root.images.store import Store
 from support.archives import Member, directory, hard_link, layer, link, oci_archive, oci_directory, saved
 from support.containerd import Containerd, found
 from support.engine import Engine
@@ -84,7 +84,7 @@ def node(engine: Engine, files: Path, root: Path) -> Path:
 def prepared(engine: Engine, store: Store) -> Path:
     """The one layer of the prepared image."""
     (image,) = [image for image in listed(engine) if image["prepared"]]
-    (only,) = layers.chain(store.graph, image["id"])
+    (only,) = storage_layers.chain(store.graph, image["id"])
     return only.files
 
 

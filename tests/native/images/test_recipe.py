@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from moorage import beneath
-from moorage.command import run
-from moorage.images import recipe
-from moorage.images.layers import Layer
+from moorage.common.command import run
+from moorage.linux import beneath
+from moorage.root.images import tar_split
+from moorage.root.images.storage_layers import Layer
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def test_a_layer_is_put_together_again(layer: Layer) -> None:
     (layer.files / "dir/file").write_bytes(b"data")
     for name in ("dir/file", "./dir//file", "/dir/file"):
         write(layer, name)
-        assert recipe.verify(layer) == ""
+        assert tar_split.verify(layer) == ""
     write(layer, "", name_raw=base64.b64encode(b"dir/file").decode())
-    assert recipe.verify(layer) == ""
+    assert tar_split.verify(layer) == ""
 
 
 @pytest.mark.parametrize(
@@ -53,19 +53,19 @@ def test_a_recipe_reads_nothing_but_files_of_its_layer(layer: Layer, name: str) 
     (layer.files / "dir").mkdir()
     os.mkfifo(layer.files / "pipe")
     write(layer, name)
-    assert "is not there any more" in recipe.verify(layer)
+    assert "is not there any more" in tar_split.verify(layer)
 
 
 @pytest.mark.parametrize("text", [b"", b"no gzip", gzip.compress(b"no json"), gzip.compress(b'{"type":2}')[:-9]])
 def test_a_damaged_recipe_is_one_line(layer: Layer, text: bytes) -> None:
     layer.recipe.write_bytes(text)
-    assert recipe.verify(layer)
+    assert tar_split.verify(layer)
 
 
 def test_a_file_that_became_shorter_is_found(layer: Layer) -> None:
     (layer.files / "file").write_bytes(b"dat")
     write(layer, "file")
-    assert "is shorter than it was" in recipe.verify(layer)
+    assert "is shorter than it was" in tar_split.verify(layer)
 
 
 @pytest.mark.usefixtures("fresh_namespaces")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.images.store import Store
+from moorage.root.images.store import Store
 from support import debian_registry
 from support.archives import Member, blobs, layer
 from support.engine import Engine

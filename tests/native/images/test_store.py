@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from moorage.images import opaque
-from moorage.images.store import Store
+from moorage.root.images import opaque
+from moorage.root.images.store import Store
 from support.archives import Member, directory, layer, oci_archive, oci_directory, saved
 from support.engine import Engine
 

@@ -15,19 +15,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from moorage import job as jobs
-from moorage import mounts, rundir
-from moorage.command import Completed, run
-from moorage.deadline import Deadline
-from moorage.errors import Taken, UserError
-from moorage.idmap import Range
-from moorage.images import copies, locking, probe, view
-from moorage.images import store as stores
-from moorage.images.copies import Copier
-from moorage.images.layers import Layer
-from moorage.images.store import Store
-from moorage.images.view import Way
-from moorage.job import Job
+from moorage.common import job as jobs
+from moorage.common.command import Completed, run
+from moorage.common.deadline import Deadline
+from moorage.common.errors import Taken, UserError
+from moorage.common.job import Job
+from moorage.linux import flock, mounts
+from moorage.linux.idmap import Range
+from moorage.root import rundir
+from moorage.root.images import idmap_probe, user_copies, view
+from moorage.root.images import store as stores
+from moorage.root.images.storage_layers import Layer
+from moorage.root.images.store import Store
+from moorage.root.images.user_copies import Copier
+from moorage.root.images.view import Way
 from support.archives import Member, directory, layer, link, saved
 from support.engine import Engine, busybox
 
@@ -213,7 +214,7 @@ def test_a_node_without_a_disk_has_it_in_memory(store: Store, way: Way, request:
     store.path.mkdir(mode=0o700)
     mounts.mount_tmpfs(store.path, size=1 << 28, inodes=10000, uid=0, gid=0, mode=0o700)
     filled: Store = request.getfixturevalue("filled")
-    assert view.choose("auto", probe.trouble(filled)).kind == "idmap"
+    assert view.choose("auto", idmap_probe.trouble(filled)).kind == "idmap"
     aboard: Aboard = request.getfixturevalue("aboard")
     assert aboard.shell("cat /secret; ls /data") == "for root\n"
     assert mounts.holding(aboard.point / "overlay", mounts.table()).kind == "tmpfs"
@@ -240,11 +241,11 @@ def test_a_view_that_fails_leaves_nothing(engine: Engine, filled: Store, monkeyp
 
 
 def test_the_probe_tells_what_the_kernel_can_do(filled: Store) -> None:
-    assert probe.trouble(filled) == ""
+    assert idmap_probe.trouble(filled) == ""
     assert list(filled.probes.iterdir()) == []
     run(["mount", "-t", "proc", "proc", filled.probes])
     with pytest.raises(OSError, match="probes"):
-        probe.trouble(filled)
+        idmap_probe.trouble(filled)
 
 
 def test_a_file_system_that_maps_no_owners_is_found_out(filled: Store) -> None:
@@ -254,11 +255,11 @@ def test_a_file_system_that_maps_no_owners_is_found_out(filled: Store) -> None:
     # An overlay itself cannot be mapped.
     options = f"lowerdir={lower},upperdir={upper},workdir={work}"
     mounts.mount("overlay", "overlay", filled.probes, options=options)
-    assert "mapped mounts do not work here" in probe.trouble(filled)
+    assert "mapped mounts do not work here" in idmap_probe.trouble(filled)
 
 
 def copied(store: Store, limit: float = LIMIT) -> Path:
-    with copies.ready(store, UID, OWNERS, limit) as graph:
+    with user_copies.ready(store, UID, OWNERS, limit) as graph:
         return graph
 
 
@@ -303,8 +304,8 @@ def test_no_command_comes_between_a_copy_and_its_mount(
     jobs.RUN.mkdir(mode=0o755)
 
     def mount(tree: Path, point: Path, namespace: int | None) -> None:
-        with locking.opened(filled.lock) as command:
-            assert not locking.taken(command, locking.ALONE)
+        with flock.opened(filled.lock) as command:
+            assert not flock.taken(command, flock.ALONE)
         raise OSError(f"{tree} was to be mounted")
 
     monkeypatch.setattr(view, "_mount", mount)
@@ -340,12 +341,12 @@ def test_commands_wait_until_jobs_have_mounted_their_copies(filled: Store, monke
             mounting.close()
 
         for uid in (UID, ELSE):
-            mounting.enter_context(copies.ready(filled, uid, OWNERS, LIMIT))
+            mounting.enter_context(user_copies.ready(filled, uid, OWNERS, LIMIT))
         with monkeypatch.context() as hurried:
             hurried.setattr(stores, "COPYING", 0)
             with pytest.raises(UserError, match="jobs are copying images"), filled.locked():
                 pass
         monkeypatch.setattr(time, "sleep", sleep)
         with filled.locked():
-            copies.remove_all(filled)
+            user_copies.remove_all(filled)
     assert len(waits) == 1

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage.errors import MoorageError, Taken, UserError
-from moorage.net import fabric, nft
-from moorage.net.fabric import Fabric, Site
+from moorage.common.errors import MoorageError, Taken, UserError
+from moorage.linux import nft
+from moorage.root.net import fabric
+from moorage.root.net.fabric import Fabric, Site
 from support.frames import ALL, answers_for, asks_for
 from support.hosts import CABLE, Host, arrives, bare_host
 from support.namespaces import inside

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from moorage import networks
-from moorage.errors import MoorageError, UserError
-from moorage.net import connections, fabric, gateway, nft, router, rules
-from moorage.net.fabric import Site as Fabrics
-from moorage.net.gateway import Gateway, Site
-from moorage.net.links import WARY
-from moorage.net.watch import Kept, Watch
+from moorage.common.errors import MoorageError, UserError
+from moorage.linux import conntrack, nft, nft_expressions
+from moorage.linux.links import WARY
+from moorage.node import router
+from moorage.root.net import fabric, gateway, job_networks
+from moorage.root.net.fabric import Site as Fabrics
+from moorage.root.net.gateway import Gateway, Site
+from moorage.root.net.rule_watch import Kept, Watch
 from support.frames import answers_for, asks_for, checked, udp
 from support.hosts import CABLE, Host, arrives, bare_host
 from support.namespaces import inside
@@ -200,8 +201,13 @@ def test_nor_is_it_reached_where_the_site_leads_what_comes_to_it(job: Job, hosts
 
 def leading(port: int, to: IPv4Address) -> nft.Table:
     """A site's rule for what comes to the port, by whichever address."""
-    translation = rules._expression("nat", type=1, family=nft.IPV4, reg_addr_min=1)
-    rule = [*rules.protocol(17), *rules.target_port(port), rules._immediate(1, to.packed), translation]
+    translation = nft_expressions._expression("nat", type=1, family=nft.IPV4, reg_addr_min=1)
+    rule = [
+        *nft_expressions.protocol(17),
+        *nft_expressions.target_port(port),
+        nft_expressions._immediate(1, to.packed),
+        translation,
+    ]
     return nft.Table(nft.INET, "site", [nft.Chain("lead", "prerouting", -100, [rule], kind="nat")])
 
 
@@ -331,7 +337,7 @@ def test_connections_are_bounded(node: Host, outside: Host) -> None:
 def known(job: Job) -> int:
     """Connections of the job's that its node knows of."""
     with inside(job.node.namespace):
-        return len(connections.begun_by(job.gateway.inner.ip))
+        return len(conntrack.begun_by(job.gateway.inner.ip))
 
 
 def test_plugging_again_gives_no_more_connections(node: Host, outside: Host) -> None:
@@ -510,5 +516,5 @@ def test_what_cannot_be_removed_of_a_fabric_keeps_it_from_nothing(job: Job, monk
 
     monkeypatch.setattr(fabric, "remove", refuse_to)
     with inside(job.node.namespace), pytest.raises(OSError, match="busy"):
-        networks.remove(17)
+        job_networks.remove(17)
     assert left(job.node) == []

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage.command import run
-from moorage.net import links as module
-from moorage.net.links import be_wary, links
+from moorage.common.command import run
+from moorage.linux import links as module
+from moorage.linux.links import be_wary, links
 from support.hosts import CABLE, Host
 from support.namespaces import inside
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from pyroute2 import IPRoute
 
-from moorage.net import fabric, namespace
-from moorage.net.namespace import NotTheirs
+from moorage.linux import netns
+from moorage.linux.netns import NotTheirs
+from moorage.root.net import fabric
 from support.hung import hung_mount
 from support.namespaces import NETWORK, inside, network, unshare
 from support.peers import Peer
@@ -36,7 +37,7 @@ def opened(path: str | Path) -> int:
 def refused(descriptor: int, uid: int) -> str:
     try:
         with pytest.raises(NotTheirs) as refusal:
-            namespace.verify(descriptor, uid)
+            netns.verify(descriptor, uid)
         return str(refusal.value)
     finally:
         os.close(descriptor)
@@ -44,7 +45,7 @@ def refused(descriptor: int, uid: int) -> str:
 
 def test_a_users_own(peer: Peer) -> None:
     descriptor = opened(f"/proc/{peer.pid}/ns/net")
-    namespace.verify(descriptor, USER)
+    netns.verify(descriptor, USER)
     os.close(descriptor)
 
 
@@ -98,7 +99,7 @@ def test_the_fabric_goes_there(nodes: list[Node], peer: Peer) -> None:
     """It takes no more than the descriptor; the rest the user does himself."""
     first, second = nodes
     theirs = opened(f"/proc/{peer.pid}/ns/net")
-    namespace.verify(theirs, USER)
+    netns.verify(theirs, USER)
     with inside(first.host.namespace):
         fabric.plug(first.fabric, theirs, PLUG)
     with inside(theirs):

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from moorage.net import processor
+from moorage.root.net.bench import processor
 from support.hosts import CABLE, arrives, connected
 from support.namespaces import inside
 

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from moorage import speed, uplink
-from moorage.command import CommandFailed
-from moorage.config import Uplink
-from moorage.net import measure, namespace, stage, traffic
-from moorage.net.links import links
-from moorage.net.measure import Sample, Way
-from moorage.uplink import Offer
+from moorage.common.command import CommandFailed
+from moorage.linux import netns
+from moorage.linux.links import links
+from moorage.node import uplink, uplink_speed
+from moorage.node.config.schema import Uplink
+from moorage.node.uplink import Offer
+from moorage.root.net.bench import measure, testbed, traffic
+from moorage.root.net.bench.measure import Sample, Way
 from support import netbench
 from support.netbench import Ratio
 
@@ -57,9 +58,9 @@ def test_a_job_gets_the_fastest_that_is_allowed(tmp_path: Path) -> None:
     found = {name: measure.summed_up(each) for name, each in samples.items()}
     for name, cause in left_out.items():
         print(f"{name} was not measured: {cause}")
-    record = speed.Record(os.uname().release, found.pop("bare"), found, {})
+    record = uplink_speed.Record(os.uname().release, found.pop("bare"), found, {})
     record.save(tmp_path / "uplinks.json")
-    offer = Offer("podman version 5.4.2", {}, speeds=speed.known({}, tmp_path / "uplinks.json"))
+    offer = Offer("podman version 5.4.2", {}, speeds=uplink_speed.known({}, tmp_path / "uplinks.json"))
     choice = uplink.choose(offer, Uplink(allowed=("kernel", "pasta", "slirp4netns")))
     assert choice.driver == "kernel"
     usable = Offer("podman version 5.4.2", dict.fromkeys(found, "version 2025_05_03"), speeds=offer.speeds)
@@ -79,7 +80,7 @@ def test_a_job_gets_the_fastest_that_is_allowed(tmp_path: Path) -> None:
 def test_what_does_not_work_counts_as_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, cause: str
 ) -> None:
-    monkeypatch.setattr(stage, "READY", 0.5)
+    monkeypatch.setattr(testbed, "READY", 0.5)
     program = tmp_path / "slirp4netns"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -87,15 +88,17 @@ def test_what_does_not_work_counts_as_nothing(
     assert cause in record.left_out["slirp4netns"]
     assert record.uplinks["slirp4netns"].worth == 0
     record.save(tmp_path / "uplinks.json")
-    offer = Offer("podman version 5.4.2", {"slirp4netns": "1.2"}, speeds=speed.known({}, tmp_path / "uplinks.json"))
+    offer = Offer(
+        "podman version 5.4.2", {"slirp4netns": "1.2"}, speeds=uplink_speed.known({}, tmp_path / "uplinks.json")
+    )
     rule = Uplink(allowed=("slirp4netns", "kernel"), order=("slirp4netns",))
     assert uplink.choose(offer, rule).driver == "kernel"
 
 
 def test_by_what_breaks_down_nothing_gets_through() -> None:
-    with stage.stage() as scene, namespace.inside(scene.outside), traffic.serving(0) as port:
-        there = Way(scene.node, str(stage.OUTSIDE.ip), port)
-        nobody = Way(scene.node, str(stage.OUTSIDE.ip), 9)
+    with testbed.stage() as scene, netns.inside(scene.outside), traffic.serving(0) as port:
+        there = Way(scene.node, str(testbed.OUTSIDE.ip), port)
+        nobody = Way(scene.node, str(testbed.OUTSIDE.ip), 9)
         samples = measure.compare({"bare": there, "broken": nobody}, 1, SECONDS)
         assert samples["broken"] == [Sample(0, 0, 1e7)]
         assert samples["bare"][0].worth > 0

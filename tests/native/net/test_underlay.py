@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage.errors import MoorageError
-from moorage.net import underlay
-from moorage.net.fabric import Site
-from moorage.net.links import Links
-from moorage.net.peers import Rule
+from moorage.common.errors import MoorageError
+from moorage.linux.links import Links
+from moorage.root.net import underlay
+from moorage.root.net.fabric import Site
+from moorage.root.net.peers import Rule
 from support.hosts import CABLE, Host
 from support.namespaces import inside
 

@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from pyroute2.netlink.exceptions import NetlinkError
 
-from moorage.net import fabric, nft
-from moorage.net.watch import Kept, Watch
+from moorage.linux import nft
+from moorage.root.net import fabric
+from moorage.root.net.rule_watch import Kept, Watch
 from support.hosts import arrives
 from support.namespaces import inside
 from support.segments import FORGED, PORT, Node, flush, from_a_user, from_root, only_the_genuine_arrives

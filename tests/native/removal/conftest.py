@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.command import run
+from moorage.common.command import run
 from support.namespaces import MOUNT, fresh
 from support.trees import USER
 

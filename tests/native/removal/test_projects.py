@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from moorage import loop, trash
-from moorage.command import run
+from moorage.common.command import run
+from moorage.linux import loop
+from moorage.root.cleanup import trash
 from support.namespaces import MOUNT, fresh
 from support.trees import USER, removed
 

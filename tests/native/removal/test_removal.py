@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from moorage import mounts, removal
-from moorage.beneath import entered, opened
-from moorage.command import run
-from moorage.deadline import Deadline
-from moorage.removal import MOST_NAMED
+from moorage.common.command import run
+from moorage.common.deadline import Deadline
+from moorage.linux import mounts
+from moorage.linux.beneath import entered, opened
+from moorage.root.cleanup import remove_tree
+from moorage.root.cleanup.remove_tree import MOST_NAMED
 from support.hung import hung_mount
 from support.trees import make_deep, removed
 
@@ -176,7 +177,7 @@ def test_a_file_system_that_became_read_only(place: Path) -> None:
 def test_only_some_are_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3 * MOST_NAMED):
         (tree / f"file{number}").touch()
-    monkeypatch.setattr(removal, "_unlinked", unlinked_unless_a_file)
+    monkeypatch.setattr(remove_tree, "_unlinked", unlinked_unless_a_file)
     assert len(removed(tree)) == MOST_NAMED
 
 
@@ -197,7 +198,7 @@ def test_tens_of_thousands_of_inodes(tree: Path) -> None:
             for number in range(100):
                 os.close(os.open(f"{directory}/{number}", os.O_CREAT | os.O_WRONLY))
     with opened(tree.parent) as parent:
-        assert "the rest" in removal.remove(parent, tree.name, Looks(3000))
+        assert "the rest" in remove_tree.remove(parent, tree.name, Looks(3000))
     before = sum(1 for _ in tree.rglob("*"))
     assert removed(tree, 0.0)["the rest"]
     assert sum(1 for _ in tree.rglob("*")) == before > 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage import removal
-from moorage.command import run
+from moorage.common.command import run
+from moorage.root.cleanup import remove_tree
 from support.peers import Peer
 from support.trees import USER, removed
 
@@ -62,8 +62,8 @@ class TestItsOwnerIsStillThere:
 
         (tree / "a/b/file").touch()
         refused: list[str] = []
-        real = removal._unlinked
-        monkeypatch.setattr(removal, "_unlinked", unlinked)
+        real = remove_tree._unlinked
+        monkeypatch.setattr(remove_tree, "_unlinked", unlinked)
         assert removed(tree) == {}
         assert refused == ["PermissionError"]
 

@@ -6,22 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from moorage import course, startphases, wire
+from moorage.common import phases, warden_protocol
+from moorage.root.records import start_log
 from support.callers import SOCKET, ask, exchange, tell
 from support.node import JOB, Manager, saved
 from support.peers import Peer
 
 
 def words() -> list[str]:
-    return [step.word for step in course.read(JOB.id).steps]
+    return [step.word for step in start_log.read(JOB.id).steps]
 
 
 def test_an_agent_tells_how_far_it_came(manager: Manager, agent: Peer) -> None:
-    before = course.now()
+    before = start_log.now()
     for word in ("cgroup", "podman", "ready"):
         assert agent.do(tell, word) == {}
     assert words() == ["cgroup", "podman", "ready"]
-    assert before <= course.read(JOB.id).steps[0].at + 0.01
+    assert before <= start_log.read(JOB.id).steps[0].at + 0.01
     assert "start: the job is ready\n" in JOB.log.read_text()
 
 
@@ -41,16 +42,16 @@ def test_a_warden_that_is_started_again_goes_on(manager: Manager, agent: Peer) -
 
 def test_a_cause_ends_no_line(manager: Manager, agent: Peer) -> None:
     agent.do(tell, "failed", 'a\nJOB_ID=1\x1b[2J"' + "x" * 1000)
-    (step,) = course.read(JOB.id).steps
+    (step,) = start_log.read(JOB.id).steps
     assert step.cause.startswith('a JOB_ID=1\x1b[2J"x')
-    assert len(step.cause) == startphases.LONGEST_CAUSE
+    assert len(step.cause) == phases.LONGEST_CAUSE
     (line,) = JOB.log.read_text().splitlines()
     assert "\x1b" not in line
 
 
 @pytest.mark.parametrize("word", ["", "prolog", "x" * 1000, "READY"])
 def test_other_words_are_refused(manager: Manager, agent: Peer, word: str) -> None:
-    with pytest.raises(wire.Refused, match="no such step"):
+    with pytest.raises(warden_protocol.Refused, match="no such step"):
         agent.do(tell, word)
     assert words() == []
 
@@ -70,23 +71,23 @@ def test_other_forms_are_refused(manager: Manager, agent: Peer, packet: bytes) -
 
 
 def test_nobody_fills_anything(manager: Manager, agent: Peer) -> None:
-    for number in range(course.MOST):
+    for number in range(start_log.MOST):
         agent.do(tell, ("podman", "kind")[number % 2])
-    with pytest.raises(wire.Refused, match="more has been told"):
+    with pytest.raises(warden_protocol.Refused, match="more has been told"):
         agent.do(tell, "ready")
-    assert len(words()) == course.MOST
+    assert len(words()) == start_log.MOST
 
 
 def test_root_is_not_a_task(manager: Manager) -> None:
-    with Peer(0) as root, pytest.raises(wire.Refused, match="only a task of this job"):
+    with Peer(0) as root, pytest.raises(warden_protocol.Refused, match="only a task of this job"):
         root.do(tell, "ready")
     assert words() == []
 
 
 def test_a_full_run_directory_stops_nothing(manager: Manager, agent: Peer, placeholder: Peer) -> None:
     """Its user can fill it."""
-    (JOB.run / course.NAME).mkdir()
-    with pytest.raises(wire.Refused, match="directory"):
+    (JOB.run / start_log.NAME).mkdir()
+    with pytest.raises(warden_protocol.Refused, match="directory"):
         agent.do(tell, "podman")
     placeholder.begin(ask, "lend")
     assert Path(str(agent.do(ask, "delegate")["tree"])) == saved().tree

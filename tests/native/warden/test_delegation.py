@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from moorage import delegation, wire
-from moorage.errors import MoorageError
-from moorage.process import Process
-from moorage.state import Phase
+from moorage.common import warden_protocol
+from moorage.common.errors import MoorageError
+from moorage.linux.process import Process
+from moorage.root.state import Phase
+from moorage.root.warden import delegation
 from support.callers import (
     ask,
     await_gone,
@@ -130,7 +131,7 @@ class TestInMidDelegation:
         monkeypatch.setattr(delegation, "put", put_and_end)
         with Manager():
             placeholder.begin(ask, "lend")
-            with pytest.raises(wire.Refused, match="the task that lent its cgroup has ended"):
+            with pytest.raises(warden_protocol.Refused, match="the task that lent its cgroup has ended"):
                 agent.do(ask, "delegate")
         assert not (tasks[1] / "k8s").exists()
         assert saved().phase == Phase.ENDED

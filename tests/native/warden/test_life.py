@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from moorage import lock, warden, wire
-from moorage.process import Process
-from moorage.state import Phase, State
+from moorage.common import warden_protocol
+from moorage.linux.process import Process
+from moorage.root import lock
+from moorage.root.state import Phase, State
+from moorage.root.warden import warden
 from support.callers import (
     SOCKET,
     ask,
@@ -63,7 +65,7 @@ class TestEnd:
         await_gone(tree)
         used = saved().usage
         assert used
-        assert wire.call(SOCKET, "usage", 5) == used.as_dict()
+        assert warden_protocol.call(SOCKET, "usage", 5) == used.as_dict()
 
     def test_nobody_moves_in_again(self, agent: Peer, placeholder: Peer, tree: Path) -> None:
         """Until the end `user/cgroup.procs` is the owner's, and the placeholder still lives in there."""
@@ -115,7 +117,7 @@ class TestRestart:
         saved().changed(tree=tree, agent=Process.of(agent.pid))
         manager.start()
         await_gone(tree, 1)
-        with pytest.raises(wire.Refused, match="has ended"):
+        with pytest.raises(warden_protocol.Refused, match="has ended"):
             agent.do(ask, "delegate")
 
     def test_the_lock_is_free_once_the_unit_is_stopped(self, manager: Manager) -> None:
@@ -189,4 +191,4 @@ def test_on_a_full_disk_all_of_it_ends_as_well(
         agent.kill()
         assert ended(child, 5)
         await_same(tree.exists, False)
-        assert wire.call(SOCKET, "usage", 5)["cpu_seconds"] >= 0
+        assert warden_protocol.call(SOCKET, "usage", 5)["cpu_seconds"] >= 0

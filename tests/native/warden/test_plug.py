@@ -11,11 +11,13 @@ from typing import NoReturn
 import pytest
 from pyroute2 import IPRoute
 
-from moorage import lock, plugging, warden, wire
-from moorage.net import fabric, gateway
-from moorage.net.fabric import Fabric, Site
-from moorage.net.gateway import Gateway
-from moorage.process import Process
+from moorage.common import warden_protocol
+from moorage.linux.process import Process
+from moorage.root import lock
+from moorage.root.net import fabric, gateway
+from moorage.root.net.fabric import Fabric, Site
+from moorage.root.net.gateway import Gateway
+from moorage.root.warden import plugging, warden
 from support.callers import ask_to_plug, await_gone, await_same, delegated, descriptors, send_descriptors
 from support.cgroups import leaf
 from support.hosts import CABLE, Host, connected
@@ -28,7 +30,7 @@ from support.unit import confine
 
 USERS = 0x10000000
 OWN = "/proc/self/ns/net"
-REQUEST = wire.request("plug", {"what": "fabric"})
+REQUEST = warden_protocol.request("plug", {"what": "fabric"})
 
 
 @pytest.fixture
@@ -86,8 +88,8 @@ def links() -> list[str]:
 
 
 def refused(answer: bytes) -> str:
-    with pytest.raises(wire.Refused) as refusal:
-        wire.outcome(answer)
+    with pytest.raises(warden_protocol.Refused) as refusal:
+        warden_protocol.outcome(answer)
     return str(refusal.value)
 
 
@@ -136,13 +138,13 @@ def test_a_network_namespace_that_is_not_the_users_own(
 ) -> None:
     """Such as the one that he has without any container."""
     delegated(agent, placeholder)
-    with pytest.raises(wire.Refused, match=f"is not one of user {USER}'s own"):
+    with pytest.raises(warden_protocol.Refused, match=f"is not one of user {USER}'s own"):
         agent.do(ask_to_plug, "fabric")
     with inside(host.namespace), Peer(0) as root:
         theirs = f"/proc/{root.pid}/ns/net"
         moved = os.open(theirs, os.O_RDONLY)
         # What the agent could only have been given.
-        with pytest.raises(wire.Refused, match="is not one of"):
+        with pytest.raises(warden_protocol.Refused, match="is not one of"):
             plugged_from_here(moved)
         os.close(moved)
     assert "moor17h" not in host.links()
@@ -153,7 +155,7 @@ def plugged_from_here(descriptor: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         socket.send_fds(ours, [REQUEST], [descriptor])
-        wire.outcome(plugging._plugged(theirs, saved(), "fabric"))
+        warden_protocol.outcome(plugging._plugged(theirs, saved(), "fabric"))
 
 
 def test_only_the_agent(moored: Peer, placeholder: Peer, scope: Path, host: Host) -> None:
@@ -161,7 +163,7 @@ def test_only_the_agent(moored: Peer, placeholder: Peer, scope: Path, host: Host
     with Peer(USER, leaf(scope, "job_17", "step_1", "task_0")) as other:
         other.do(unshare, USERS | NETWORK)
         for peer in (placeholder, other):
-            with pytest.raises(wire.Refused, match="only the agent of this job"):
+            with pytest.raises(warden_protocol.Refused, match="only the agent of this job"):
                 peer.do(ask_to_plug, "fabric")
     assert "moor17h" not in host.links()
 
@@ -169,18 +171,18 @@ def test_only_the_agent(moored: Peer, placeholder: Peer, scope: Path, host: Host
 def test_not_before_it_is_one_nor_after_its_end(
     running: Manager, agent: Peer, placeholder: Peer, tasks: tuple[Path, Path]
 ) -> None:
-    with pytest.raises(wire.Refused, match="only the agent of this job"):
+    with pytest.raises(warden_protocol.Refused, match="only the agent of this job"):
         agent.do(ask_to_plug, "fabric")
     tree = delegated(agent, placeholder)
     agent.kill()
     await_gone(tree)
-    with Peer(USER, tasks[0]) as late, pytest.raises(wire.Refused, match="only the agent of this job"):
+    with Peer(USER, tasks[0]) as late, pytest.raises(warden_protocol.Refused, match="only the agent of this job"):
         late.do(ask_to_plug, "fabric")
 
 
 def test_a_job_without_networks(manager: Manager, agent: Peer, placeholder: Peer) -> None:
     delegated(agent, placeholder)
-    with pytest.raises(wire.Refused, match="this job has no network to plug"):
+    with pytest.raises(warden_protocol.Refused, match="this job has no network to plug"):
         agent.do(ask_to_plug, "fabric")
 
 
@@ -189,7 +191,7 @@ def test_a_job_with_the_other_one(moored: Peer, running: Manager, host: Host) ->
     with inside(host.namespace):
         running.kill()
         running.start()
-    with pytest.raises(wire.Refused, match="this job has no uplink to plug"):
+    with pytest.raises(warden_protocol.Refused, match="this job has no uplink to plug"):
         moored.do(ask_to_plug, "uplink")
 
 
@@ -197,13 +199,13 @@ def test_not_as_often_as_he_likes(moored: Peer, running: Manager) -> None:
     """Each time all that watch this node's packet filter have to look at it, such as the wardens of other jobs."""
     for _ in range(warden.MOST_PLUGS):
         moored.do(ask_to_plug, "fabric")
-    with pytest.raises(wire.Refused, match="too often"):
+    with pytest.raises(warden_protocol.Refused, match="too often"):
         moored.do(ask_to_plug, "uplink")
 
 
 def test_a_name_that_is_taken_there(moored: Peer) -> None:
     moored.do(taking, "uplink0")
-    with pytest.raises(wire.Refused, match="a link uplink0 in the job's network already"):
+    with pytest.raises(warden_protocol.Refused, match="a link uplink0 in the job's network already"):
         moored.do(ask_to_plug, "uplink")
 
 
@@ -225,7 +227,7 @@ def test_a_file_that_cannot_even_be_closed(
         assert "keeps this node waiting" in refused(agent.do(send_descriptors, REQUEST, str(place)))
         (child,) = Path(f"/proc/{manager.pid}/task/{manager.pid}/children").read_text().split()
         await_blocked(int(child))
-        with pytest.raises(wire.Refused, match="ask again"):
+        with pytest.raises(warden_protocol.Refused, match="ask again"):
             agent.do(ask_to_plug, "fabric")
         agent.kill()
         await_gone(tree)
@@ -235,7 +237,7 @@ def test_a_file_that_cannot_even_be_closed(
 
 
 def test_a_flush_of_all_rules_is_mended(moored: Peer, host: Host) -> None:
-    for what in wire.PLUGGED:
+    for what in warden_protocol.PLUGGED:
         moored.do(ask_to_plug, what)
     flush(host)
     await_same(lambda: intact(host), True)

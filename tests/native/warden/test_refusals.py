@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from moorage import caller as callers
-from moorage import warden, wire
-from moorage.caller import Caller as Identified
-from moorage.caller import identify
-from moorage.cgroup import Leaf, NoTask, leaf_of
-from moorage.listener import Peer as Caller
-from moorage.process import Process
-from moorage.state import Phase
+from moorage.common import warden_protocol
+from moorage.linux.cgroup import Leaf, NoTask, leaf_of
+from moorage.linux.process import Process
+from moorage.root.state import Phase
+from moorage.root.warden import caller as callers
+from moorage.root.warden import warden
+from moorage.root.warden.caller import Caller as Identified
+from moorage.root.warden.caller import identify
+from moorage.root.warden.listener import Peer as Caller
 from support.callers import (
     SOCKET,
     ask,
@@ -39,16 +40,16 @@ class TestRefusals:
     """Every way in that is none."""
 
     def refused(self, peer: Peer, verb: str, why: str) -> None:
-        with pytest.raises(wire.Refused, match=why):
+        with pytest.raises(warden_protocol.Refused, match=why):
             peer.do(ask, verb)
         assert saved().tree is None
 
-    @pytest.mark.parametrize("verb", wire.VERBS)
+    @pytest.mark.parametrize("verb", warden_protocol.VERBS)
     def test_another_user_cannot_even_connect(self, manager: Manager, tasks: tuple[Path, Path], verb: str) -> None:
         with Peer(OTHER, tasks[0]) as other, pytest.raises(PermissionError):
             other.do(connect)
 
-    @pytest.mark.parametrize("verb", wire.VERBS)
+    @pytest.mark.parametrize("verb", warden_protocol.VERBS)
     def test_another_user_gets_no_answer_if_he_could(
         self, manager: Manager, tasks: tuple[Path, Path], verb: str
     ) -> None:
@@ -66,7 +67,7 @@ class TestRefusals:
             delegated(agent, placeholder)
             assert set(root.do(ask, "usage")) == {"cpu_seconds", "memory_peak", "processes"}
 
-    @pytest.mark.parametrize("verb", wire.VERBS)
+    @pytest.mark.parametrize("verb", warden_protocol.VERBS)
     @pytest.mark.parametrize(
         "place",
         [
@@ -114,7 +115,7 @@ class TestRefusals:
     ) -> None:
         placeholder.do(forked)
         placeholder.begin(ask, "lend")
-        with pytest.raises(wire.Refused, match="must have no children"):
+        with pytest.raises(warden_protocol.Refused, match="must have no children"):
             agent.do(ask, "delegate")
         assert saved().phase == Phase.ENDED
         assert not (tasks[1] / "k8s").exists()
@@ -124,14 +125,14 @@ class TestRefusals:
         others = [leaf(scope, "job_17", "step_1", f"task_{number}") for number in range(2)]
         with Peer(USER, others[0]) as second, Peer(USER, others[1]) as lender:
             for peer, verb in ((second, "delegate"), (lender, "lend")):
-                with pytest.raises(wire.Refused, match=f"has an agent already: process {agent.pid}"):
+                with pytest.raises(warden_protocol.Refused, match=f"has an agent already: process {agent.pid}"):
                     peer.do(ask, verb)
 
     def test_after_the_end(self, manager: Manager, agent: Peer, placeholder: Peer, tasks: tuple[Path, Path]) -> None:
         tree = delegated(agent, placeholder)
         agent.kill()
         await_gone(tree)
-        with Peer(USER, tasks[0]) as late, pytest.raises(wire.Refused, match="has ended"):
+        with Peer(USER, tasks[0]) as late, pytest.raises(warden_protocol.Refused, match="has ended"):
             late.do(ask, "delegate")
 
 
@@ -176,12 +177,12 @@ class TestPatience:
         for _ in range(50):
             placeholder.do(keep_connection)
         assert len(descriptors(manager)) < before + 12
-        with pytest.raises(wire.Refused, match="nothing has been delegated"):
-            wire.call(SOCKET, "usage", 1)
+        with pytest.raises(warden_protocol.Refused, match="nothing has been delegated"):
+            warden_protocol.call(SOCKET, "usage", 1)
 
     def test_descriptors_that_are_sent_along_are_not_kept(self, manager: Manager, agent: Peer) -> None:
         before = descriptors(manager)
-        agent.do(send_descriptors, wire.request("usage"), "/dev/null", "/dev/zero")
+        agent.do(send_descriptors, warden_protocol.request("usage"), "/dev/null", "/dev/zero")
         # After its answer it still tells the journal.
         await_same(lambda: descriptors(manager), before)
 
@@ -213,7 +214,9 @@ class TestPatience:
         assert Process.of(manager.pid).alive
 
     def test_a_second_request_ends_the_connection(self, manager: Manager, agent: Peer) -> None:
-        assert b"one request a connection" in agent.do(exchange, wire.request("lend"), wire.request("lend"))
+        assert b"one request a connection" in agent.do(
+            exchange, warden_protocol.request("lend"), warden_protocol.request("lend")
+        )
 
 
 class TestUnforeseen:
@@ -228,8 +231,8 @@ class TestUnforeseen:
     ) -> None:
         monkeypatch.setattr(warden, "identify", lambda *_: [][0])
         with Manager() as manager:
-            for verb in wire.VERBS:
-                with pytest.raises(wire.Refused, match="IndexError"):
+            for verb in warden_protocol.VERBS:
+                with pytest.raises(warden_protocol.Refused, match="IndexError"):
                     agent.do(ask, verb)
             assert Process.of(manager.pid).alive
 
@@ -239,9 +242,9 @@ class TestUnforeseen:
         monkeypatch.setattr(warden, "REFUSALS", 60.0)
         with Manager():
             for verb in ("usage", "usage", "usage", "lend", "usage"):
-                with pytest.raises(wire.Refused):
+                with pytest.raises(warden_protocol.Refused):
                     agent.do(ask, verb)
-            with pytest.raises(wire.Refused):
+            with pytest.raises(warden_protocol.Refused):
                 agent.do(ask, "usage")
         said = capfd.readouterr().err
         assert said.count("refused usage") == 1

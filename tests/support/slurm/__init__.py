@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from moorage.command import run
+from moorage.common.command import run
 
 HERE: Final = Path(__file__).parent
 MAKEFILE: Final = HERE.parents[2] / "plugin" / "spank" / "Makefile"

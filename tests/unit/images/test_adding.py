@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.errors import UsageError, UserError
-from moorage.images.adding import Source, is_name, source
+from moorage.common.errors import UsageError, UserError
+from moorage.root.images.add import Source, is_name, source
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from moorage.errors import MoorageError
-from moorage.images.bolt import MAGIC, PAGE, Bucket, checksum, read, write
+from moorage.common.errors import MoorageError
+from moorage.root.images.prepare.bbolt import MAGIC, PAGE, Bucket, checksum, read, write
 
 
 def sample(count: int = 3) -> Bucket:

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from moorage.errors import UserError
-from moorage.images.catalog import Image, find, moved, new, parse, unnamed
-from moorage.kubernetes import full_names
+from moorage.common.errors import UserError
+from moorage.common.node_image import full_names
+from moorage.root.images.catalog import Image, find, moved, new, parse, unnamed
 
 NODE = Image("a" * 64, ("registry.example/kindest/node:v1.35.0",), "sha256:1", 400, 5)
 OWN = Image("ab" + "c" * 62, ("localhost/own:latest", "localhost/alias:2"), "", 1, 1)

@@ -6,10 +6,10 @@ import hashlib
 
 import pytest
 
-from moorage.errors import MoorageError
-from moorage.images.bolt import Bucket
-from moorage.images.containerd import Database, encoded, signed, timestamp, unsigned
-from moorage.images.inner import keys
+from moorage.common.errors import MoorageError
+from moorage.root.images.prepare.bbolt import Bucket
+from moorage.root.images.prepare.containerd_db import Database, encoded, signed, timestamp, unsigned
+from moorage.root.images.prepare.inner_images import keys
 
 # What containerd 2.4 has written at 2026-11-18 16:52:56 UTC, but for the nanoseconds.
 MOMENT = 1795020776

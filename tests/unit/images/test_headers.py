@@ -9,8 +9,8 @@ import tracemalloc
 
 import pytest
 
-from moorage.errors import MoorageError
-from moorage.images import headers
+from moorage.common.errors import MoorageError
+from moorage.root.images.prepare import tar_headers
 from support.archives import Member, layer
 
 MIB = 1 << 20
@@ -80,13 +80,13 @@ def test_headers_without_end_are_refused(data: bytes) -> None:
         tracemalloc.stop()
 
 
-def names(source: headers.Source) -> list[str]:
-    with headers.members(source) as found:
+def names(source: tar_headers.Source) -> list[str]:
+    with tar_headers.members(source) as found:
         return [member.name for member in found]
 
 
 @pytest.fixture(params=["a file", "a stream"])
-def source(request: pytest.FixtureRequest) -> headers.Source:
+def source(request: pytest.FixtureRequest) -> tar_headers.Source:
     long = Member("n" * 4000, data=b"x" * (3 * MIB), xattrs={"user.a": "a" * 65536})
     data = layer(Member("a", data=b"first"), long, *(Member(f"b{number}") for number in range(300)))
     return io.BytesIO(data) if request.param == "a file" else Pieces(data)
@@ -105,17 +105,17 @@ class Pieces(io.RawIOBase):
         return self._data.readinto(memoryview(buffer)[:1000])
 
 
-def test_others_are_read_to_their_end(source: headers.Source) -> None:
+def test_others_are_read_to_their_end(source: tar_headers.Source) -> None:
     assert names(source) == ["a", "n" * 4000, *(f"b{number}" for number in range(300))]
 
 
 def test_a_header_for_all_that_follow_is_for_one() -> None:
     data = extended(tarfile.XGLTYPE, SCHILY_xattr_user_a="a") + FILE[:1024] + layer(Member("b"))
-    with headers.members(io.BytesIO(data)) as found:
+    with tar_headers.members(io.BytesIO(data)) as found:
         assert [member.pax_headers.get("SCHILY.xattr.user.a") for member in found] == ["a", None]
 
 
 def test_nothing_of_what_was_read_is_kept() -> None:
-    with headers.members(io.BytesIO(layer(*(Member(f"b{number}") for number in range(100))))) as found:
+    with tar_headers.members(io.BytesIO(layer(*(Member(f"b{number}") for number in range(100))))) as found:
         assert sum(1 for _ in zip(found, range(90), strict=False)) == 90
         assert sum(isinstance(one, tarfile.TarInfo) for one in gc.get_objects()) < 10

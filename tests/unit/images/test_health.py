@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.images import health
-from moorage.images.store import Store
+from moorage.root.images import health
+from moorage.root.images.store import Store
 
 
 @pytest.mark.parametrize(

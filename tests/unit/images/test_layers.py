@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.errors import MoorageError
-from moorage.images import layers
+from moorage.common.errors import MoorageError
+from moorage.root.images import storage_layers
 
 IMAGE, LOWER, UPPER = ("1" * 64, "a" * 64, "b" * 64)
 
@@ -26,11 +26,11 @@ def graph(place: Path, **upper: object) -> Path:
 
 @pytest.mark.parametrize("upper", [{}, {"flags": None}, {"flags": {"diff-compression": "gzip"}}])
 def test_the_lowest_comes_first(tmp_path: Path, upper: dict[str, object]) -> None:
-    assert [layer.id for layer in layers.chain(graph(tmp_path, **upper), IMAGE)] == [LOWER, UPPER]
+    assert [layer.id for layer in storage_layers.chain(graph(tmp_path, **upper), IMAGE)] == [LOWER, UPPER]
 
 
 def test_one_that_is_being_unpacked_is_none(tmp_path: Path) -> None:
     place = graph(tmp_path, flags={"incomplete": True})
-    assert list(layers.layers(place)) == [LOWER]
+    assert list(storage_layers.layers(place)) == [LOWER]
     with pytest.raises(MoorageError, match="lacks its layer bbbbbbbbbbbb"):
-        layers.chain(place, IMAGE)
+        storage_layers.chain(place, IMAGE)

@@ -10,25 +10,25 @@ from pathlib import Path
 
 import pytest
 
-from moorage.errors import MoorageError
-from moorage.images import entry, headers, tree
-from moorage.images.entry import Slice
-from moorage.images.packing import packed
-from moorage.images.tree import Tree
+from moorage.common.errors import MoorageError
+from moorage.root.images.prepare import file_tree, tar_entry, tar_headers
+from moorage.root.images.prepare.file_tree import Tree
+from moorage.root.images.prepare.tar_entry import Slice
+from moorage.root.images.prepare.tar_writer import packed
 from support.archives import Member, directory, hard_link, layer, link
 
 AT = Path("/nowhere")
 
 
 def unpacked(*members: Member) -> Tree:
-    with headers.members(io.BytesIO(layer(*members))) as found:
-        return tree.layer(found, lambda member, path: Slice(AT, member.offset_data, path))
+    with tar_headers.members(io.BytesIO(layer(*members))) as found:
+        return file_tree.layer(found, lambda member, path: Slice(AT, member.offset_data, path))
 
 
 def stacked(*layers: list[Member]) -> Tree:
     top = Tree()
     for one in layers:
-        top = tree.over(top, unpacked(*one))
+        top = file_tree.over(top, unpacked(*one))
     return top
 
 
@@ -105,7 +105,7 @@ def test_overlays_own_attributes_are_left_out() -> None:
 
 @pytest.mark.parametrize("data", [b"no tar at all" * 1000, layer(Member("x", data=b"x" * 9999))[:5000], b"\0" * 100])
 def test_what_is_no_tar_file_is_one_line(data: bytes) -> None:
-    with pytest.raises(MoorageError), headers.members(io.BytesIO(data)) as found:
+    with pytest.raises(MoorageError), tar_headers.members(io.BytesIO(data)) as found:
         for _ in found:
             pass
 
@@ -129,8 +129,8 @@ def written(place: Path, **trees: Tree) -> Iterator[tarfile.TarFile]:
 def test_a_file_of_several_names_is_written_once(tmp_path: Path) -> None:
     data = layer(Member("x", data=b"content", mode=0o755), hard_link("y", "x"))
     (tmp_path / "data").write_bytes(data)
-    with headers.members(io.BytesIO(data)) as found:
-        one = tree.layer(found, lambda member, _: Slice(tmp_path / "data", member.offset_data))
+    with tar_headers.members(io.BytesIO(data)) as found:
+        one = file_tree.layer(found, lambda member, _: Slice(tmp_path / "data", member.offset_data))
     with written(tmp_path, first=one, second=one) as tar:
         kinds = [(member.name, member.type, member.linkname) for member in tar if not member.isdir()]
         assert kinds == [
@@ -148,8 +148,8 @@ def test_attributes_and_strange_names_come_through(tmp_path: Path) -> None:
     capability = bytes(range(20)).decode("utf-8", "surrogateescape")
     strange = "a\nb \udcff"
     top = Tree()
-    top.put("x", entry.Entry(tarfile.FIFOTYPE, xattrs={"security.capability": capability}))
-    top.put(strange, entry.Entry(tarfile.SYMTYPE, target=strange))
+    top.put("x", tar_entry.Entry(tarfile.FIFOTYPE, xattrs={"security.capability": capability}))
+    top.put(strange, tar_entry.Entry(tarfile.SYMTYPE, target=strange))
     with written(tmp_path, top=top) as tar:
         members = {member.name: member for member in tar}
     assert members["top/x"].pax_headers["SCHILY.xattr.security.capability"] == capability

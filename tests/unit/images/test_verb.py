@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from moorage.errors import UserError
-from moorage.verbs import image
+from moorage.cli import image
+from moorage.common.errors import UserError
 
 
 @pytest.mark.parametrize("verb", ["add", "list", "remove", "prepare", "verify"])

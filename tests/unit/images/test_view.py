@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from moorage import journal, preparation
-from moorage.config import Config, ViewKind
-from moorage.config import Store as Settings
-from moorage.errors import UserError
-from moorage.idmap import MOST_LINES, Line, Range, lines, shown
-from moorage.images import probe, view
-from moorage.images.store import Store
-from moorage.images.view import Way, choose
-from moorage.job import Job
+from moorage.common.errors import UserError
+from moorage.common.job import Job
+from moorage.linux.idmap import MOST_LINES, Line, Range, lines, shown
+from moorage.node.config.schema import Config, ViewKind
+from moorage.node.config.schema import Store as Settings
+from moorage.root import journal, prepare
+from moorage.root.images import idmap_probe, view
+from moorage.root.images.store import Store
+from moorage.root.images.view import Way, choose
 
 JOB = Job(id=17, restart=0, uid=1000, gid=1001, user="alice", node="n", names=frozenset())
 
@@ -50,7 +50,7 @@ class TestWhatIsTried:
 
     def test_nothing_is_where_copies_are_wanted(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         store.probes.mkdir()
-        monkeypatch.setattr(probe, "trouble", None)
+        monkeypatch.setattr(idmap_probe, "trouble", None)
         assert view.way(Settings(path=store.path, view="copy")) == Way("copy", "store.view says so")
 
     def test_without_a_place_for_it_there_are_copies(self, store: Store) -> None:
@@ -66,7 +66,7 @@ class TestWhatIsTried:
         monkeypatch.setattr(journal, "log", lambda *_, **__: None)
         config = Config(store=Settings(path=store.path, view="copy"))
         plan: Any = SimpleNamespace(config=config, job=JOB, granted={"uid": [], "gid": []})
-        preparation._show_images(plan)
+        prepare._show_images(plan)
         assert made == ["copy"]
 
 

@@ -7,10 +7,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from moorage.errors import MoorageError, UserError
-from moorage.job import LARGEST_ID
-from moorage.net import names
-from moorage.net.fabric import Fabric, Site
+from moorage.common.errors import MoorageError, UserError
+from moorage.common.job import LARGEST_ID
+from moorage.root.net import names
+from moorage.root.net.fabric import Fabric, Site
 
 HOSTS = [IPv4Address("192.0.2.1") + number for number in range(3)]
 LONGEST_NAME = 15

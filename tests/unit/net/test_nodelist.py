@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from moorage.net.nodelist import BadNodeList, expand
+from moorage.common.nodelist import BadNodeList, expand
 
 MOST = 254
 

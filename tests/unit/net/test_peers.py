@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from moorage.errors import MoorageError
-from moorage.net.peers import LONGEST_FILE, Answers, Peers, Route, Rule, look_up, settle
+from moorage.common.errors import MoorageError
+from moorage.root.net.peers import LONGEST_FILE, Answers, Peers, Route, Rule, look_up, settle
 
 ETHERNET = {f"192.0.2.{number}": "eth0" for number in range(1, 10)}
 INFINIBAND = {f"198.51.100.{number}": "ib0" for number in range(1, 10)}

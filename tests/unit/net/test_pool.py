@@ -6,8 +6,8 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from moorage.errors import Taken
-from moorage.net.pool import choose
+from moorage.common.errors import Taken
+from moorage.root.net.pool import choose
 
 POOL = IPv4Network("100.96.0.0/16")
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from moorage.net import processor
+from moorage.root.net.bench import processor
 
 
 @pytest.mark.parametrize(

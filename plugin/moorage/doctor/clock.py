@@ -1,0 +1,48 @@
+"""The node's clock: certificates of clusters are valid from the moment at which they are made."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from moorage.node.finding import Finding
+from moorage.node.hostfiles import Node
+
+# It cannot be earlier than what is installed, but for a day on account of archives that know no time zones.
+LEEWAY: Final = 24 * 3600.0
+KEEPERS: Final = ("chrony.service", "chronyd.service", "ntp.service", "ntpd.service", "ntpsec.service")
+ENABLED: Final = (
+    *(f"/etc/systemd/system/multi-user.target.wants/{name}" for name in KEEPERS),
+    "/etc/systemd/system/sysinit.target.wants/systemd-timesyncd.service",
+)
+# Looked up by who loads this: an ordinary user that a process becomes later may not be let in here.
+INSTALLED: Final = Path(__file__).stat().st_mtime
+_TIME_ERROR: Final = 5
+# More than struct timex has on any architecture.
+_ROOM: Final = 512
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def check(node: Node) -> Iterator[Finding]:
+    now = time.time()
+    if now < INSTALLED - LEEWAY:
+        cause = f"the clock says {_day(now)}, and Moorage was installed on {_day(INSTALLED)}"
+        yield Finding("clock", cause, "set it, and let a service keep it: certificates would not be valid elsewhere")
+        return
+    keeps = any(node.path(name).is_symlink() or node.has(name) for name in ENABLED)
+    if keeps and not in_step():
+        cause = "the service that keeps this node's clock has not got it right yet"
+        yield Finding("clock", cause, "see timedatectl: clusters over several nodes need clocks that agree", "advice")
+
+
+def in_step() -> bool:
+    """Whether the kernel has been told that its clock is right."""
+    # All zeros ask for nothing to be changed.
+    return bool(_libc.adjtimex(ctypes.create_string_buffer(_ROOM)) != _TIME_ERROR)
+
+
+def _day(moment: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(moment))

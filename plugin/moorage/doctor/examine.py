@@ -1,0 +1,281 @@
+"""A node examined from top to bottom: all that a Prolog looks at, and that for which no job should have to wait."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from moorage.common import job
+from moorage.common.errors import MoorageError, UserError
+from moorage.doctor import clock, multi_node, units, versions
+from moorage.node import (
+    features,
+    kernel_checks,
+    programs,
+    scratch_disk,
+    slurmconf,
+    subids,
+    subnets,
+    uplink,
+    uplink_speed,
+)
+from moorage.node.checks import EACH_JOB, Check, Scene, look_around
+from moorage.node.config import load
+from moorage.node.config.schema import Config
+from moorage.node.factcache import Facts, remembered
+from moorage.node.finding import Finding
+from moorage.node.hostfiles import Node
+
+if TYPE_CHECKING:
+    from moorage.root.images.view import Way
+
+QOS_TOLD: Final = (26, 5)
+SLURMD: Final = "*.slice/slurmd.service/cgroup.procs"
+
+
+@dataclass(frozen=True)
+class Examined(Scene):
+    """A node, as the doctor looks at it; it reads every byte of the images only if it is told to."""
+
+    every_byte: bool = False
+
+    @cached_property
+    def way(self) -> Way | None:
+        """How jobs see the images: a mount is tried for that, once for all checks."""
+        # Only here: a Prolog decides it for itself.
+        from moorage.root.images import view
+
+        return view.way(self.config.store)
+
+
+@dataclass
+class Report:
+    """What was found, and what was not looked at because only root may."""
+
+    findings: list[Finding] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    # What this node has of which version, by what others of a job should have as well.
+    versions: dict[str, str] = field(default_factory=dict)
+    # How jobs see the node's images, and at what cost.
+    images: str = ""
+
+    @property
+    def faults(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.fault != "advice"]
+
+    def add(self, *findings: Finding) -> None:
+        self.findings += [finding for finding in findings if finding not in self.findings]
+
+
+def _own_mounts(scene: Scene) -> Iterator[Finding]:
+    """The same as each Prolog finds of itself, which is slurmd's child; we are somebody's at a terminal."""
+    node = scene.node
+    for listed in node.path(kernel_checks.CGROUPS).glob(SLURMD):
+        for pid in listed.read_text().split():
+            with suppress(FileNotFoundError):
+                theirs, first = (node.path(f"/proc/{process}/ns/mnt").readlink() for process in (pid, "1"))
+                if theirs != first:
+                    remedy = "take PrivateTmp=, ProtectSystem= and the like out of slurmd.service"
+                    yield Finding("systemd", "slurmd runs in a mount namespace of its own", remedy)
+                    return
+
+
+def _limits(scene: Examined) -> Iterator[Finding]:
+    taken = {
+        "Prolog": scene.config.prolog_limit(_asking(scene), _copying(scene)),
+        "Epilog": scene.config.epilog_limit,
+    }
+    return slurmconf.limits(scene.around.slurm_conf, scene.around.slurm, taken)
+
+
+def _asking(scene: Scene) -> float:
+    """How long a Prolog may ask for the addresses of other nodes."""
+    site = scene.config
+    if site.policy.most_nodes == 1 or site.fabric.hosts:
+        return 0
+    from moorage.root.net import peers
+
+    return peers.WAIT
+
+
+def _copying(scene: Examined) -> float:
+    """How long a Prolog may copy images; only root may know whether any does."""
+    if os.geteuid() != 0 or not scene.config.store.path.exists():
+        return 0
+    # What is wrong with the store is found elsewhere.
+    with suppress(OSError, MoorageError):
+        return scene.config.wait.copy if scene.way and scene.way.kind == "copy" else 0
+    return 0
+
+
+def _subids(scene: Scene) -> Iterator[Finding]:
+    return (finding for kind in (subids.UIDS, subids.GIDS) for finding in subids.whole(kind, scene.node))
+
+
+def _policy(scene: Scene) -> Iterator[Finding]:
+    """Rules to which this Slurm gives no ground."""
+    rule = scene.config.policy
+    if rule.qos and programs.number(scene.around.slurm_says) < QOS_TOLD:
+        cause = "policy.qos keeps every job out: before Slurm 26.05 a Prolog is not told the QOS"
+        yield Finding("policy", cause, "use another rule")
+    for name, given, word in (("accounts", rule.accounts, "account"), ("qos", rule.qos, "qos")):
+        if given and not slurmconf.checks(word, scene.around.slurm):
+            cause = f"policy.{name} keeps nobody out: Slurm takes whatever a user writes after --{word}="
+            yield Finding("policy", cause, f"AccountingStorageEnforce=associations,qos in {scene.around.slurm_conf}")
+
+
+def _speeds(scene: Scene) -> Iterator[Finding]:
+    """Who has never measured has an order; figures of another kernel or program only look as if they counted."""
+    if not uplink_speed.PLACE.exists():
+        return
+    if changed := uplink.unmeasured(scene.around.offer, scene.config.uplink):
+        cause = f"another kernel or program has come since the uplinks were measured: {', '.join(changed)}"
+        yield Finding("uplink", cause, "measure them again: `moorage net measure`", "advice")
+
+
+def _features(scene: Scene) -> Iterator[Finding]:
+    there, faults = features.examine(facts=scene.facts)
+    try:
+        features.vendors(there, scene.facts)
+    except UserError as fault:
+        faults.append(fault)
+    return (Finding(features.CHECK, fault.what, fault.remedy) for fault in faults)
+
+
+def _devices(scene: Scene) -> Iterator[Finding]:
+    there, _ = features.examine(facts=scene.facts)
+    return slurmconf.devices(scene.around.slurm_conf, filter(None, (feature.gres for feature in there)))
+
+
+# What the rest needs is imported where there is something to look at: a health check comes again and again.
+
+
+def _clusters(scene: Scene) -> Iterator[Finding]:
+    if images := scene.config.kubernetes.images:
+        from moorage.doctor import kubernetes
+
+        yield from kubernetes.check(images, scene.config.kubernetes.kind, scene.facts)
+
+
+def _networks(scene: Scene) -> Iterator[Finding]:
+    """Jobs start all the same, but what the site has there their containers do not reach."""
+    site, pool = scene.config.kubernetes, scene.config.podman.pool
+    wanted = [("kubernetes.pods", site.pods), ("kubernetes.services", site.services)] if site.images else []
+    if not subnets.free(scene.node, pool):
+        wanted.append(("podman.pool", pool))
+    if wanted:
+        from ipaddress import IPv4Network
+
+        from moorage.node import network_demands, routes
+
+        for setting, subnet in wanted:
+            if fault := network_demands.route(routes.networks(scene.node), IPv4Network(subnet), setting):
+                yield Finding(setting.partition(".")[0], fault.what, fault.remedy, "advice")
+
+
+def _node_image(scene: Scene) -> Iterator[Finding]:
+    if images := scene.config.kubernetes.images:
+        from moorage.doctor import kubernetes
+
+        for image in images:
+            yield from kubernetes.image(image, scene.config)
+
+
+def _store(scene: Examined) -> Iterator[Finding]:
+    if scene.config.store.path.exists():
+        from moorage.root.images import health
+
+        yield from health.check(scene.config.store, lambda: scene.way, every_byte=scene.every_byte)
+
+
+def _images(scene: Examined) -> str:
+    from moorage.root.images import health
+
+    # What is wrong with it is found elsewhere.
+    with suppress(OSError, MoorageError):
+        return health.shown(scene.config.store, scene.way)
+    return ""
+
+
+def _leftovers(scene: Scene) -> Iterator[Finding]:
+    from moorage.doctor import leftovers
+
+    yield from leftovers.check(scene.config.scratch.path)
+
+
+# What costs too much for each job, or concerns what none of them meets.
+MORE: Final[tuple[Check[Examined], ...]] = (
+    Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
+    Check("time limits", _limits),
+    Check("accounting", lambda scene: slurmconf.accounting(scene.around.slurm_conf, scene.around.slurm)),
+    Check("cgroup.conf", _devices),
+    Check("slurmd", _own_mounts, for_root=True),
+    Check("policy", _policy),
+    Check("features", _features),
+    Check("speeds", _speeds, for_root=True),
+    Check(multi_node.CHECK, multi_node.check),
+    Check("subids", _subids),
+    Check("units", lambda scene: units.check(scene.node)),
+    Check("states of units", lambda scene: units.states(), slow=True),
+    Check("clock", lambda scene: clock.check(scene.node)),
+    Check("state", lambda scene: scratch_disk.memory(job.STATE), for_root=True),
+    Check("kubernetes", _clusters),
+    Check("networks of containers", _networks),
+    Check("node image", _node_image, for_root=True),
+    Check("store", _store, for_root=True),
+    Check("leftovers", _leftovers, for_root=True),
+)
+ALL: Final[tuple[Check[Examined], ...]] = (*EACH_JOB, *MORE)
+
+
+def examine(
+    environ: Mapping[str, str], *, quick: bool = False, every_byte: bool = False, node: Node | None = None
+) -> Report:
+    """Quickly: with the versions of programs that are remembered, and without what takes more than a moment."""
+    report = Report()
+    with remembered(anew=not quick) as facts:
+        try:
+            settings = _configuration(report, facts)
+            if settings is None:
+                return report
+            around = look_around(settings, facts, environ)
+        except OSError as error:
+            raise UserError(f"{error.filename} cannot be read ({error.strerror})", "run it with sudo") from None
+        scene = Examined(settings, around, facts, node or Node(), every_byte)
+        _carry_out([check for check in ALL if not (quick and check.slow)], scene, report)
+        report.versions |= versions.of(scene)
+        if not quick:
+            report.images = _images(scene)
+    return report
+
+
+def _carry_out(checks: Sequence[Check[Examined]], scene: Examined, report: Report) -> None:
+    """Each of them, whatever becomes of another."""
+    root = os.geteuid() == 0
+    for check in checks:
+        if check.for_root and not root:
+            report.left_out.append(check.name)
+            continue
+        try:
+            for finding in check.look(scene):
+                report.add(finding)
+        except (OSError, MoorageError) as error:
+            if isinstance(error, PermissionError) and not root:
+                report.left_out.append(check.name)
+            else:
+                report.add(Finding(check.name, f"this could not be looked into ({error})", "see to that first"))
+
+
+def _configuration(report: Report, facts: Facts) -> Config | None:
+    """None where no sense can be made of the file: what the site wants of this node is not known then."""
+    try:
+        settings, faults = load.whole(load.entries(load.PLACE, facts), load.PLACE)
+    except UserError as fault:
+        report.add(Finding("configuration", fault.what, fault.remedy))
+        return None
+    report.add(*(Finding("configuration", fault.what, fault.remedy) for fault in faults))
+    return settings

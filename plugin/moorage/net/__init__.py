@@ -1,1 +1,0 @@
-"""The networks of a job: the fabric that its nodes share, and the node as its gateway to the outside."""

@@ -1,0 +1,105 @@
+"""What vendors say of their devices in files of root's, by the Container Device Interface: read, and never run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from moorage.common.errors import UserError
+from moorage.common.hardware import Bind, Hardware
+from moorage.node.config import values
+from moorage.node.factcache import Facts, stamp
+
+# What the second says of a device overrules the first.
+DIRECTORIES: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
+SUFFIXES: Final = (".json", ".yaml")
+# All else, hooks above all, would be done by a runtime of root's.
+TAKEN: Final = frozenset({"deviceNodes", "mounts", "env"})
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is its own, and what goes with each of its kind."""
+
+    own: Hardware
+    common: Hardware
+
+    @property
+    def hardware(self) -> Hardware:
+        return Hardware.joined([self.own, self.common])
+
+
+def known(names: Iterable[str], facts: Facts) -> dict[str, Device]:
+    """Every device of the kinds of these, by its whole name: VENDOR/CLASS=NAME."""
+    kinds = {name.partition("=")[0] for name in names}
+    found: dict[str, Device] = {}
+    for path in _files() if kinds else ():
+        found |= _devices(path, facts.recall(f"cdi {path}", stamp(path), partial(_parsed, path)), kinds)
+    return found
+
+
+def _files() -> Iterator[Path]:
+    for directory in DIRECTORIES:
+        if directory.is_dir():
+            yield from sorted(path for path in directory.iterdir() if path.suffix in SUFFIXES)
+
+
+def _parsed(path: Path) -> object:
+    # YAML alone takes longer to import than a hook may take.
+    import yaml
+
+    from moorage.node.config.yamlfile import text
+
+    said = text(path)
+    try:
+        # As text, whatever it looks like: names of devices are numbers, often enough.
+        return json.loads(said) if path.suffix == ".json" else yaml.load(said, Loader=yaml.BaseLoader)  # noqa: S506
+    except (ValueError, yaml.YAMLError):
+        raise UserError(f"{path} is no {path.suffix[1:].upper()}", "have it made anew") from None
+
+
+def _devices(path: Path, spec: Any, kinds: Iterable[str]) -> dict[str, Device]:  # noqa: ANN401
+    try:
+        if (kind := spec["kind"]) not in kinds:
+            return {}
+        common = _hardware(spec.get("containerEdits") or {})
+        return {f"{kind}={one['name']}": Device(_hardware(one["containerEdits"]), common) for one in spec["devices"]}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is no description by CDI ({error!r})", "have it made anew") from None
+    except ValueError as error:
+        raise UserError(f"{path} asks for what jobs cannot have", str(error)) from None
+
+
+def _hardware(edits: Mapping[str, Any]) -> Hardware:
+    if others := sorted(name for name in edits.keys() - TAKEN if edits[name]):
+        raise ValueError(f"have it made without {' and '.join(others)}")
+    return Hardware(
+        _checked(values.devices(""), [_node(one) for one in edits.get("deviceNodes") or ()]),
+        tuple(map(Bind.parse, _checked(values.binds(), [_bind(one) for one in edits.get("mounts") or ()]))),
+        _checked(values.assignments(), edits.get("env") or ()),
+    )
+
+
+def _checked(reader: values.Reader, given: Iterable[str]) -> tuple[str, ...]:
+    """No more than a file of the site's could ask for."""
+    try:
+        read: tuple[str, ...] = reader(list(dict.fromkeys(given)))
+    except ValueError as error:
+        raise ValueError(f"give {error}") from None
+    return read
+
+
+def _node(node: Mapping[str, str]) -> str:
+    path = node["path"]
+    if node.get("hostPath", path) != path:
+        raise ValueError(f"{path} has to be called as on the node, {node['hostPath']}")
+    return path
+
+
+def _bind(mount: Mapping[str, Any]) -> str:
+    writable = "" if "ro" in (mount.get("options") or ()) else ":rw"
+    return f"{mount['hostPath']}:{mount['containerPath']}{writable}"

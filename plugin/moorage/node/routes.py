@@ -1,0 +1,66 @@
+"""The routes of this node, as the kernel lists them in files: for decisions that are too small for its netlink."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from moorage.node.hostfiles import Node
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network
+
+IPV4: Final = "/proc/net/route"
+IPV6: Final = "/proc/net/ipv6_route"
+ANYWHERE_4: Final = "00000000"
+ANYWHERE_6: Final = "0" * 32
+# Networks of a pool.
+TRIED: Final = 1024
+
+
+def networks(node: Node) -> Iterator[IPv4Network]:
+    """Where it has a route to, beside the one to everywhere."""
+    # Only here: few jobs need it.
+    from ipaddress import IPv4Network
+
+    return (IPv4Network((target, mask.bit_count())) for target, mask in masked(node))
+
+
+def masked(node: Node) -> Iterator[tuple[int, int]]:
+    """The same as numbers: an address and its mask."""
+    for line in node.text(IPV4).splitlines()[1:]:
+        _, target, _, _, _, _, _, mask, *_ = line.split()
+        if mask != ANYWHERE_4:
+            yield _number(target), _number(mask)
+
+
+def free(pool: str, bits: int, taken: Iterable[tuple[int, int]]) -> Iterator[str]:
+    """The networks of so many bits in the pool that none of these routes leads to."""
+    others = list(taken)
+    address, _, own_bits = pool.partition("/")
+    first, own = int.from_bytes(socket.inet_aton(address), "big"), (1 << 32) - (1 << 32 - bits)
+    for network in range(first, first + (1 << 32 - int(own_bits)), 1 << 32 - bits)[:TRIED]:
+        if all((network ^ other) & mask & own for other, mask in others):
+            yield f"{socket.inet_ntoa(network.to_bytes(4, 'big'))}/{bits}"
+
+
+def leads_out(node: Node, *, by: Sequence[str] = (IPV4, IPV6)) -> bool:
+    """Whether it has a way to all that it has no other route to."""
+    return any(_is_way_out(line.split()) for table in by for line in node.text(table).splitlines())
+
+
+def _is_way_out(route: Sequence[str]) -> bool:
+    """In the one table a link comes first, then target and others; in the other the target, and the link last."""
+    match route:
+        case [_, target, _, _, _, _, _, mask, _, _, _]:
+            return target == mask == ANYWHERE_4
+        case [target, "00", *_, link]:
+            return target == ANYWHERE_6 and link != "lo"
+    return False
+
+
+def _number(digits: str) -> int:
+    """As the kernel prints it: the number that four bytes in the order of the network are to this machine."""
+    return int.from_bytes(int(digits, 16).to_bytes(4, sys.byteorder), "big")

@@ -1,0 +1,73 @@
+"""The Epilog: whatever became of a job, nothing of it stays on this node."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from moorage.common.deadline import Deadline
+from moorage.common.errors import MoorageError, reported
+from moorage.common.job import job_number
+from moorage.root import journal, state
+from moorage.root.cleanup.end_of_job import PHASE, Leftover, clear
+from moorage.root.cleanup.sweep import sweep
+from moorage.root.records import record
+from moorage.root.records.record import Ending
+from moorage.root.state import State
+
+# For a job without a state, which would say.
+LIMIT: Final = 60.0
+OTHERS: Final = 5.0
+
+
+def main() -> NoReturn:
+    with reported("moorage-epilog"):
+        job = job_number(os.environ)
+        known = _known(job)
+        deadline = Deadline(known.limits.epilog if known else LIMIT)
+        left = clear(job, deadline, Ending.of_hook(os.environ))
+        for one in left:
+            _report(job, one)
+        if not left:
+            journal.log("nothing is left", phase=PHASE, job=job)
+        _sweep_others(job, deadline.within(OTHERS))
+        if known and known.about:
+            record.publish(known.about.metrics)
+        sys.exit(exit_code(left))
+
+
+def exit_code(left: Sequence[Leftover]) -> int:
+    """Slurm drains a node for anything but 0, and no user may have a node drained."""
+    return int(any(one.ours for one in left))
+
+
+def _sweep_others(job: int, deadline: Deadline) -> None:
+    """What another Epilog had to leave, because a process did not die, can go by now.
+
+    What becomes of it does not concern the job that this one is for.
+    """
+    try:
+        for found in sweep(deadline, act=True, besides=job):
+            if found.touched:
+                journal.log(str(found), phase=PHASE, job=found.job)
+    except Exception as error:
+        journal.log(f"other jobs were not swept: {error!r}", phase=PHASE, job=job, priority=journal.ERROR)
+
+
+def _known(job: int) -> State | None:
+    try:
+        return state.load(job)
+    except MoorageError:
+        return None
+
+
+def _report(job: int, left: Leftover) -> None:
+    grave = journal.ERROR if left.ours else journal.WARNING
+    journal.log(str(left), phase=PHASE, job=job, priority=grave, leftover=left.what)
+    print(f"moorage-epilog: job {job}: {left}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The images that a node image brings along: which layers they are made of, lowest first."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from moorage.common.errors import MoorageError
+from moorage.root.images.prepare import containerd_db
+from moorage.root.images.prepare.file_tree import Tree
+from moorage.root.images.prepare.tar_entry import Content
+from moorage.root.images.tar_split import shown
+
+LARGEST_DESCRIPTION: Final = 4 << 20
+MOST_MANIFESTS: Final = 1000
+_DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A layer as it was pulled: `digest` is that of the packed file, `diff` of what is in it, `key` with all below."""
+
+    digest: str
+    diff: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    config: str
+    layers: tuple[Packed, ...]
+
+
+def images(root: Tree, names: dict[str, str], architecture: str) -> Iterator[Inner]:
+    """Those for this kind of machine whose descriptions are all there; `names` is what containerd knows."""
+    for name, digest in sorted(names.items()):
+        for manifest in _manifests(root, digest, architecture):
+            try:
+                yield _inner(root, name, manifest)
+            except LookupError:
+                # A description that is not there: of another machine's image, say.
+                continue
+            except (ValueError, TypeError, AttributeError) as error:
+                raise MoorageError(
+                    f"the image {shown(name)} in it is described in a way that makes no sense"
+                ) from error
+
+
+def blob(root: Tree, digest: str) -> Content | None:
+    """Where the file of this digest is, if it is there."""
+    match = _DIGEST.fullmatch(digest)
+    there = root.find(f"{containerd_db.BLOBS}/{match[1]}") if match else None
+    return there.entry.content if there else None
+
+
+def keys(diffs: list[str]) -> list[str]:
+    """What containerd calls each layer with all below it."""
+    found: list[str] = []
+    for diff in diffs:
+        found.append(_digest(f"{found[-1]} {diff}".encode()) if found else diff)
+    return found
+
+
+def checked(content: Content, digest: str, told: Callable[[bytes], None]) -> None:
+    """Read all of it, and insist that it is what its digest says."""
+    found = hashlib.sha256()
+    with content.opened() as file:
+        while piece := file.read(1 << 20):
+            found.update(piece)
+            told(piece)
+    if f"sha256:{found.hexdigest()}" != digest:
+        raise MoorageError(f"{digest} in the node image is damaged")
+
+
+def _manifests(root: Tree, digest: str, architecture: str) -> list[dict[str, Any]]:
+    """Of an index, those for this architecture."""
+    try:
+        top = _description(root, digest)
+    except LookupError:
+        return []
+    if "manifests" not in top:
+        return [top]
+    found = []
+    for entry in top["manifests"][:MOST_MANIFESTS]:
+        platform = entry.get("platform") or {"os": "linux", "architecture": architecture}
+        if (platform.get("os"), platform.get("architecture")) == ("linux", architecture):
+            try:
+                found.append(_description(root, entry["digest"]))
+            except LookupError:
+                continue
+    return [manifest for manifest in found if "layers" in manifest]
+
+
+def _inner(root: Tree, name: str, manifest: dict[str, Any]) -> Inner:
+    config = str(manifest["config"]["digest"])
+    diffs = [str(diff) for diff in _description(root, config)["rootfs"]["diff_ids"]]
+    digests = [str(layer["digest"]) for layer in manifest["layers"]]
+    if len(diffs) != len(digests) or not all(_DIGEST.fullmatch(one) for one in (*diffs, *digests)):
+        raise ValueError(name)
+    return Inner(name, config, tuple(map(Packed, digests, diffs, keys(diffs))))
+
+
+def _description(root: Tree, digest: str) -> dict[str, Any]:
+    content = blob(root, digest)
+    if content is None:
+        raise LookupError(digest)
+    with content.opened() as file:
+        text = file.read(LARGEST_DESCRIPTION)
+    try:
+        found = json.loads(text) if _digest(text) == digest else None
+    except RecursionError:
+        found = None
+    if not isinstance(found, dict):
+        raise MoorageError(f"{digest} in the node image is damaged")
+    return found
+
+
+def _digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -1,0 +1,173 @@
+"""The node's store of images: a directory of root's alone, in which Podman keeps them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from moorage.common import files, job
+from moorage.common.command import run
+from moorage.common.deadline import Deadline
+from moorage.common.errors import MoorageError, Taken, UserError
+from moorage.linux import flock, mounts
+from moorage.node.config.schema import Store as Settings
+from moorage.node.config.values import shown_size
+from moorage.root.images import catalog
+from moorage.root.images.catalog import Image
+
+LIMIT: Final = 60.0
+# Several GB, from afar or under emulation.
+LONG: Final = 2 * 3600.0
+# How long jobs that start one after the other, and copy, are waited for.
+COPYING: Final = 600.0
+VIEW: Final = "images"
+# What an administrator's shell may say of the way to a registry; nothing else of it reaches Podman.
+PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
+# A chunked image is taken piece by piece, and its digest as a whole is then never checked (Podman 5).
+CONFIGURATION: Final = """\
+[storage]
+driver = "overlay"
+graphroot = "{graph}"
+runroot = "{run}"
+
+[storage.options]
+pull_options = {{enable_partial_images = "false", use_hard_links = "false"}}
+"""
+
+
+@dataclass(frozen=True)
+class Store:
+    path: Path
+    keep_free: int = 0
+
+    @classmethod
+    def configured(cls, settings: Settings) -> Store:
+        return cls(settings.path, settings.keep_free)
+
+    @property
+    def graph(self) -> Path:
+        """What jobs get to see."""
+        return self.path / "images"
+
+    @property
+    def lock(self) -> Path:
+        """Of those who change it, and of jobs that make a copy of it."""
+        return self.path / "lock"
+
+    @property
+    def copies(self) -> Path:
+        """What users get who cannot be shown that."""
+        return self.path / "copies"
+
+    @property
+    def records(self) -> Path:
+        return self.path / "prepared"
+
+    @property
+    def temporary(self) -> Path:
+        return self.path / "tmp"
+
+    @property
+    def probes(self) -> Path:
+        return self.path / "probes"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone with the store: it is made if need be, and what an interrupted command has left is removed."""
+        self._make()
+        with flock.opened(self.lock) as descriptor:
+            _take(descriptor, self.path)
+            files.replace(self.path / "storage.conf", CONFIGURATION.format(graph=self.graph, run=self.path / "run"))
+            self._clear()
+            try:
+                yield
+            finally:
+                self._clear()
+
+    @contextmanager
+    def workshop(self) -> Iterator[Path]:
+        """A directory for what is wanted for a while only."""
+        with tempfile.TemporaryDirectory(dir=self.temporary) as place:
+            yield Path(place)
+
+    def podman(
+        self,
+        *words: str | Path,
+        input: str | None = None,
+        limit: float = LIMIT,
+        watch: Callable[[], None] | None = None,
+    ) -> str:
+        """What this command of Podman's prints; it is stopped if `watch` raises."""
+        environment = self._environment(os.environ)
+        return run(["podman", *words], env=environment, input=input, limit=limit, watch=watch).stdout
+
+    def images(self) -> list[Image]:
+        return catalog.parse(self.podman("images", "--no-trunc", "--format", "json"))
+
+    def viewers(self) -> list[int]:
+        """The jobs that have a view of the store itself now."""
+        views = (mount.point.parent for mount in mounts.table() if mount.point.parent.name == VIEW)
+        return sorted({int(view.parent.name) for view in views if _of_a_job(view)})
+
+    def insist_on_room(self) -> None:
+        space = os.statvfs(self.path)
+        free = space.f_bavail * space.f_frsize
+        if free < self.keep_free:
+            what = f"only {shown_size(free >> 20 << 20)} are left on the disk of {self.path}"
+            raise Taken(what, "make room, add a smaller image, or make store.keep_free smaller")
+
+    def _clear(self) -> None:
+        """A Podman that was killed leaves what it was unpacking."""
+        for left in self.temporary.iterdir():
+            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+
+    def _environment(self, ours: Mapping[str, str]) -> dict[str, str]:
+        proxies = {name: ours[name] for name in PROXIES if name in ours}
+        return proxies | {
+            "HOME": "/root",
+            "TMPDIR": str(self.temporary),
+            "CONTAINERS_CONF": os.devnull,
+            "CONTAINERS_STORAGE_CONF": str(self.path / "storage.conf"),
+            # It also warns on a node that is not one of ours yet.
+            "PODMAN_IGNORE_CGROUPSV1_WARNING": "1",
+        }
+
+    def _make(self) -> None:
+        inner = (self.graph, self.copies, self.records, self.temporary, self.probes, self.path / "run")
+        for place in (self.path, *inner):
+            place.mkdir(mode=0o700, parents=place is self.path, exist_ok=True)
+            _insist_on_ownership(place)
+        lies_on = mounts.holding(self.path.resolve(), mounts.table())
+        if lies_on.kind == "overlay":
+            what = f"the store {self.path} lies on an overlay ({lies_on.point}), on which containers cannot run"
+            raise UserError(what, "set store.path to a directory on a disk")
+
+
+def _insist_on_ownership(place: Path) -> None:
+    status = place.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise MoorageError(f"{place} is not a directory of root's alone: chown root {place}; chmod 700 {place}")
+
+
+def _take(descriptor: int, path: Path) -> None:
+    """Jobs that copy images are waited for; another command may be at work for hours."""
+    deadline = Deadline(COPYING)
+    while not flock.taken(descriptor, flock.ALONE):
+        if not flock.taken(descriptor, flock.BESIDE_OTHERS):
+            raise UserError(f"another command is at work on {path}", "wait until it has ended")
+        flock.give_back(descriptor)
+        if deadline.passed:
+            raise UserError(f"jobs are copying images from {path}", "wait until they have started")
+        time.sleep(flock.ASK_AGAIN)
+
+
+def _of_a_job(view: Path) -> bool:
+    return view.parent.parent == job.RUN and view.parent.name.isdecimal()

@@ -1,0 +1,204 @@
+"""The uplinks of this node, each tried out on a stage: against the bare path, in turn, again and again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Final
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from moorage.common.command import CommandError, run
+from moorage.common.errors import MoorageError
+from moorage.linux.links import links
+from moorage.linux.netns import inside, path
+from moorage.node.uplink_speed import Record, Speed, Spread
+from moorage.root.net import gateway
+from moorage.root.net.bench import processor, traffic
+from moorage.root.net.bench.testbed import OUTSIDE, Stage, await_way_out, host, stage
+from moorage.root.net.gateway import Gateway, Site
+
+BARE: Final = "bare"
+KERNEL: Final = "kernel"
+JOB: Final = 1
+# No fabric there: the port of one makes no difference.
+PORT: Final = 339
+PLUG: Final = "uplink0"
+# As Podman has it start, but for root, who is not the owner of a user namespace, and in the foreground.
+_PASTA: Final = (
+    *("--foreground", "--quiet", "--runas", "0", "--config-net", "--no-map-gw", "--mtu", "65520"),
+    *("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--netns"),
+)
+_SLIRP4NETNS: Final = ("--configure", "--mtu", "65520", "--disable-host-loopback", "--netns-type", "path")
+# pasta gives up its rights before it looks for the namespace, and may then look at no other process's descriptors (seen
+# with 2023-03). Where AppArmor confines it, it may look below /tmp.
+_NAMED: Final = ("unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh")
+SLACK: Final = 30.0
+NOTHING: Final = {"outward": 0.0, "inward": 0.0, "round_trip": traffic.LIMIT * 1e6}
+
+
+@dataclass(frozen=True)
+class Way:
+    """From a network namespace to a server."""
+
+    namespace: int
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    outward: float
+    inward: float
+    round_trip: float
+
+    @property
+    def worth(self) -> float:
+        return min(self.outward, self.inward)
+
+
+Samples = dict[str, list[Sample]]
+
+
+def measure(programs: Mapping[str, Path], versions: Mapping[str, str], repeat: int, seconds: float) -> Record:
+    """All uplinks that are there; of those that do not work, why not."""
+    samples, left_out = try_out(programs, repeat, seconds)
+    found = {name: summed_up(each) for name, each in samples.items()}
+    bare = found.pop(BARE)
+    return Record(os.uname().release, bare, found, {name: versions.get(name, "") for name in found}, left_out)
+
+
+def try_out(programs: Mapping[str, Path], repeat: int, seconds: float) -> tuple[Samples, dict[str, str]]:
+    left_out: dict[str, str] = {}
+    with ExitStack() as stack:
+        scene = stack.enter_context(stage())
+        with inside(scene.outside):
+            port = stack.enter_context(traffic.serving(processor.pair()[1]))
+        ways = {BARE: Way(scene.node, str(OUTSIDE.ip), port)}
+        for name, make in _drivers(programs).items():
+            try:
+                ways[name] = Way(stack.enter_context(make(scene)), str(OUTSIDE.ip), port)
+                _try(ways[name])
+            except (MoorageError, OSError, NetlinkError) as error:
+                ways.pop(name, None)
+                left_out[name] = str(error)
+        # What is there and does not work must not look like what nobody has tried.
+        broken = {name: [Sample(**NOTHING)] * repeat for name in left_out if name in programs or name == KERNEL}
+        return compare(ways, repeat, seconds) | broken, left_out
+
+
+def compare(ways: Mapping[str, Way], repeat: int, seconds: float) -> Samples:
+    """Each way once a round, so that what disturbs one round disturbs all in it; another one begins each time.
+
+    By one that breaks down nothing gets through (some pasta does for seconds); but the first, with which the others are
+    compared, must hold.
+    """
+    names = list(ways)
+    samples: Samples = {name: [] for name in names}
+    for number in range(repeat):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            samples[name].append(_sample(ways[name], seconds, must_hold=name == names[0]))
+    return samples
+
+
+def summed_up(samples: Sequence[Sample]) -> Speed:
+    def spread(name: str) -> Spread:
+        return Spread.of([getattr(sample, name) for sample in samples])
+
+    return Speed(spread("outward"), spread("inward"), spread("round_trip"))
+
+
+def ratios(samples: Sequence[Sample], base: Sequence[Sample], name: str) -> Spread:
+    """Of one way to another, of what was measured in the same round."""
+    return Spread.of([getattr(ours, name) / getattr(theirs, name) for ours, theirs in zip(samples, base, strict=True)])
+
+
+def _sample(way: Way, seconds: float, *, must_hold: bool) -> Sample:
+    figures = dict(NOTHING)
+    for name in traffic.MEASURES:
+        try:
+            figures[name] = _figure(way, name, seconds)
+        except CommandError:
+            if must_hold:
+                raise
+    return Sample(**figures)
+
+
+def _figure(way: Way, name: str, seconds: float) -> float:
+    words = [name, str(processor.pair()[0]), way.address, str(way.port), str(seconds)]
+    with inside(way.namespace):
+        return float(run([sys.executable, "-IS", traffic.__file__, *words], limit=seconds + SLACK).stdout)
+
+
+def _try(way: Way) -> None:
+    """A driver may have started and yet lead nowhere."""
+    _figure(way, "round_trip", 0.05)
+
+
+def _drivers(programs: Mapping[str, Path]) -> dict[str, Callable[[Stage], AbstractContextManager[int]]]:
+    """How each makes a job's network namespace that has a way out by it."""
+
+    def pasta(scene: Stage) -> AbstractContextManager[int]:
+        return _carried(
+            scene, lambda job, place: [*_NAMED, path(job), place, _found("pasta", programs), *_PASTA, place]
+        )
+
+    def slirp4netns(scene: Stage) -> AbstractContextManager[int]:
+        return _carried(scene, lambda job, _: [_found("slirp4netns", programs), *_SLIRP4NETNS, path(job), "tap0"])
+
+    return {KERNEL: _routed, "pasta": pasta, "slirp4netns": slirp4netns}
+
+
+def _found(name: str, programs: Mapping[str, Path]) -> str:
+    if name not in programs:
+        raise MoorageError("not installed")
+    return str(programs[name])
+
+
+@contextmanager
+def _routed(scene: Stage) -> Iterator[int]:
+    with host() as job:
+        with inside(scene.node):
+            ours = Gateway.of(JOB, PORT, Site())
+            gateway.make(ours)
+            gateway.plug(ours, job, PLUG)
+        with inside(job), links() as here:
+            end = here.index(PLUG) or 0
+            here.give_address(end, ours.inner)
+            here.set_up(end)
+            here.ip.route("add", dst="default", gateway=str(ours.outer.ip))
+        yield job
+
+
+@contextmanager
+def _carried(scene: Stage, command: Callable[[int, str], Sequence[str]]) -> Iterator[int]:
+    """By a process, to which an empty file is lent, and which is ended afterwards."""
+    with host() as job, NamedTemporaryFile(prefix="moorage-") as file:
+        words = command(job, file.name)
+        with inside(scene.node):
+            carrier = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            )
+        with carrier:
+            try:
+                _await_carrier(carrier, job)
+                yield job
+            finally:
+                carrier.kill()
+
+
+def _await_carrier(carrier: subprocess.Popen[bytes], job: int) -> None:
+    try:
+        await_way_out(job, lambda: carrier.poll() is not None)
+    except MoorageError:
+        if carrier.poll() is None:
+            raise
+        said = carrier.communicate()[0].decode(errors="replace").strip().splitlines()
+        raise MoorageError(f"ended with code {carrier.returncode}: {said[-1] if said else 'without a word'}") from None

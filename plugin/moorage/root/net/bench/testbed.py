@@ -1,0 +1,86 @@
+"""Hosts of our own for a while: network namespaces that nothing keeps but this process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Interface
+from pathlib import Path
+from typing import Final
+
+from moorage.common.errors import MoorageError
+from moorage.linux.links import Links, links
+from moorage.linux.netns import _NEW_NETWORK, _OURS, _checked, _libc, inside
+from moorage.root.net.bench import processor
+
+CABLE: Final = "eth0"
+NODE: Final = IPv4Interface("192.0.2.1/24")
+OUTSIDE: Final = IPv4Interface("192.0.2.2/24")
+# What the uplink `kernel` needs of a node. A new network namespace has some of what this one was told.
+ROUTER: Final = {
+    "ipv4/ip_forward": "1",
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/ip_local_port_range": "32768 60999",
+}
+READY: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A node, whose way out leads to one other host."""
+
+    node: int
+    outside: int
+
+
+@contextmanager
+def stage() -> Iterator[Stage]:
+    with ExitStack() as stack:
+        node, outside = (stack.enter_context(host()) for _ in range(2))
+        with inside(node), links() as here:
+            peer = {"ifname": CABLE, "net_ns_fd": outside}
+            near, far = processor.pair()
+            _connect(here, here.make("veth", CABLE, peer=peer), NODE, near)
+            with inside(outside), links() as there:
+                _connect(there, there.index(CABLE) or 0, OUTSIDE, far)
+            here.ip.route("add", dst="default", gateway=str(OUTSIDE.ip))
+            for name, value in ROUTER.items():
+                (Path("/proc/sys/net") / name).write_text(value)
+        yield Stage(node, outside)
+
+
+def _connect(links: Links, index: int, address: IPv4Interface, worker: int) -> None:
+    links.give_address(index, address)
+    links.set_up(index)
+    processor.receives(worker, CABLE)
+
+
+@contextmanager
+def host() -> Iterator[int]:
+    """A new network namespace, with nothing but its loopback link."""
+    ours = os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _checked(_libc.unshare(_NEW_NETWORK))
+        namespace = os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)
+        with links() as here:
+            here.set_up(1)
+    finally:
+        _checked(_libc.setns(ours, _NEW_NETWORK))
+        os.close(ours)
+    try:
+        yield namespace
+    finally:
+        os.close(namespace)
+
+
+def await_way_out(namespace: int, given_up: Callable[[], bool]) -> None:
+    """Until somebody else has given it one."""
+    end = time.monotonic() + READY
+    with inside(namespace), links() as here:
+        while here.way_out() is None:
+            if given_up() or time.monotonic() > end:
+                raise MoorageError(f"made no network within {READY:g} s")
+            time.sleep(0.02)

@@ -1,0 +1,210 @@
+"""The node as the gateway of a job: a veth pair and address translation, the only uplink that copies nothing.
+
+Packets of the job leave with the node's address and a source port of a range that nothing else on the node uses: what
+is root in a namespace of its own must not be taken for root of this node, nor get what others send to a service here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv4Network
+from typing import Any, Final, Self
+
+from moorage.common.errors import MoorageError
+from moorage.linux import conntrack, nft, nft_expressions
+from moorage.linux.links import be_wary, links
+from moorage.linux.nft import Chain, Table
+from moorage.linux.nft_expressions import Rule
+from moorage.node import router
+from moorage.node.config.schema import Uplink
+from moorage.root.net import names, pool
+
+ICMP, TCP, UDP = 1, 6, 17
+BEFORE_THE_SITES: Final = -10
+BEFORE_ANY_TRANSLATION: Final = -300
+SOURCE_TRANSLATION: Final = 100
+POOL: Final = IPv4Network("100.96.0.0/16")
+IPV4_ONLY: Final = bytes([nft.IPV4])
+# As long as this the kernel remembers a TCP connection that has ended, in seconds.
+REMEMBERED: Final = 120
+TRACKED: Final = nft_expressions.NEW | nft_expressions.ESTABLISHED_OR_RELATED
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a site settles for the uplink `kernel`."""
+
+    pool: IPv4Network = POOL
+    # Where no container may connect to.
+    refused: tuple[IPv4Network, ...] = ()
+    # A job's connections at a time: the node keeps a table of all jobs' that is not endless.
+    connections: int = 1024
+
+    @classmethod
+    def of(cls, rule: Uplink) -> Self:
+        return cls(IPv4Network(rule.pool), tuple(map(IPv4Network, rule.refused)), rule.connections)
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """All there is to know of it; the state of the job keeps this."""
+
+    job: int
+    network: IPv4Network
+    mtu: int
+    fabric_port: int
+    refused: tuple[IPv4Network, ...]
+    connections: int
+
+    @classmethod
+    def of(cls, job: int, fabric_port: int, site: Site) -> Self:
+        """The gateway that this node would be for the job; a UserError if it cannot be one."""
+        router.check()
+        with links() as here:
+            outside = here.way_out()
+            if outside is None:
+                raise MoorageError("this node has no default route: there is no outside for containers to reach")
+            network = pool.choose(site.pool, job, here.networks())
+            return cls(job, network, here.mtu(outside), fabric_port, site.refused, site.connections)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
+        refused = tuple(IPv4Network(text) for text in fields["refused"])
+        return cls(**{**fields, "network": IPv4Network(fields["network"]), "refused": refused})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**vars(self), "network": str(self.network), "refused": list(map(str, self.refused))}
+
+    @property
+    def outer(self) -> IPv4Interface:
+        """The node's address on the link, the job's way out."""
+        return IPv4Interface((self.network[1], self.network.prefixlen))
+
+    @property
+    def inner(self) -> IPv4Interface:
+        """The job's address on the link, which the job gives itself."""
+        return IPv4Interface((self.network[2], self.network.prefixlen))
+
+    @property
+    def host_end(self) -> str:
+        return names.link(self.job, "u")
+
+
+def make(gateway: Gateway) -> None:
+    """Rules by the link's name: they are there before the link is."""
+    nft.install(_table(gateway))
+
+
+def plug(gateway: Gateway, namespace: int, name: str) -> None:
+    """Have the link in another network namespace, whose owner was verified; again, if it was there before."""
+    with links() as here:
+        here.remove([gateway.host_end])
+        end = here.plug(gateway.host_end, gateway.mtu, namespace, name)
+        here.give_address(end, gateway.outer)
+        if any(address.network.overlaps(gateway.network) for index, address in here.addresses() if index != end):
+            here.remove([gateway.host_end])
+            raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is another's by now")
+        # Of an earlier job with this network, whose answers would come to this one; or of this job, which decides how
+        # often it is plugged, and with new rules begins to be counted anew.
+        conntrack.forget(gateway.inner.ip)
+        nft.install(_table(gateway))
+        be_wary(gateway.host_end)
+        here.set_up(end)
+
+
+def intact(gateway: Gateway) -> bool:
+    """Whether all rules are in place, which anybody may have flushed who manages this node's packet filter."""
+    return nft.intact(_table(gateway))
+
+
+def mend(gateway: Gateway) -> None:
+    """Put the rules back; the link is down until they are there."""
+    with links() as here:
+        end = here.index(gateway.host_end)
+        if end:
+            here.set_down(end)
+        nft.install(_table(gateway))
+        if end:
+            # Its plugging may have ended before.
+            be_wary(gateway.host_end)
+            here.set_up(end)
+
+
+def remove(job: int) -> None:
+    """Whatever there is of it; to be done as often as one likes."""
+    with links() as here:
+        here.remove([names.link(job, "u")])
+    nft.remove(Table(nft.INET, names.table(job)))
+
+
+def _table(gateway: Gateway) -> Table:
+    end = gateway.host_end
+    from_job, to_job = nft_expressions.link_is("IIFNAME", end), nft_expressions.link_is("OIFNAME", end)
+    drop = nft_expressions.verdict(nft_expressions.DROP)
+    answer: Rule = [
+        *to_job,
+        *nft_expressions.connection(nft_expressions.ESTABLISHED_OR_RELATED),
+        nft_expressions.verdict(nft_expressions.ACCEPT),
+    ]
+    nothing_else: Rule = [*to_job, drop]
+    return Table(
+        nft.INET,
+        names.table(gateway.job),
+        [
+            # Nothing of this node's own is for the job, nor the job for anybody on this node. What comes to an address
+            # of the node's is looked at where it still has it: the site may lead it elsewhere.
+            Chain(
+                "ahead", "prerouting", BEFORE_ANY_TRANSLATION, [[*from_job, *nft_expressions.target_is_local(), drop]]
+            ),
+            Chain("input", "input", BEFORE_THE_SITES, [[*from_job, drop]]),
+            Chain("output", "output", BEFORE_THE_SITES, [answer, nothing_else]),
+            # In the order of how often they decide: each costs a packet its time.
+            Chain("forward", "forward", BEFORE_THE_SITES, [answer, *_allowed(gateway, from_job, drop), nothing_else]),
+            Chain("translate", "postrouting", SOURCE_TRANSLATION, _translation(gateway, from_job), kind="nat"),
+        ],
+    )
+
+
+def _allowed(gateway: Gateway, from_job: Rule, drop: nft_expressions.Expression) -> list[Rule]:
+    """What the job may send: as itself, and not where only root of a node or nobody of this site may."""
+    accepted = [
+        [*from_job, *nft_expressions.protocol(number), nft_expressions.verdict(nft_expressions.ACCEPT)]
+        for number in (TCP, UDP, ICMP)
+    ]
+    new = nft_expressions.connection(nft_expressions.NEW)
+    return [
+        [*from_job, nft_expressions.meta("NFPROTO"), nft_expressions.compare(nft_expressions.UNEQUAL, IPV4_ONLY), drop],
+        [*from_job, *nft_expressions.source(nft_expressions.UNEQUAL, gateway.inner.ip), drop],
+        [*from_job, *nft_expressions.protocol(UDP), *nft_expressions.target_port(gateway.fabric_port), drop],
+        *([*from_job, *nft_expressions.target_in(network), drop] for network in gateway.refused),
+        # Most packets are of a connection that was answered. The rest is to be asked of others.
+        [
+            *from_job,
+            *nft_expressions.connection(nft_expressions.ESTABLISHED),
+            nft_expressions.verdict(nft_expressions.ACCEPT),
+        ],
+        # What is of no connection is not translated either: errors that nobody has caused, pieces of connections.
+        [*from_job, *nft_expressions.no_connection(TRACKED), drop],
+        [*from_job, *new, nft_expressions.more_connections_than(gateway.connections), drop],
+        # The kernel does not count those that have ended, which stay in its table all the same (seen on 6.18).
+        [
+            *from_job,
+            *nft_expressions.protocol(TCP),
+            *new,
+            nft_expressions.faster_than(gateway.connections, REMEMBERED),
+            drop,
+        ],
+        *accepted,
+        [*from_job, drop],
+    ]
+
+
+def _translation(gateway: Gateway, from_job: Rule) -> list[Rule]:
+    """By link, not by address: nothing but the job's packets is touched."""
+    ports = nft_expressions.masqueraded(*router.JOBS_PORTS)
+    return [
+        [*from_job, *nft_expressions.protocol(TCP), *ports],
+        [*from_job, *nft_expressions.protocol(UDP), *ports],
+        [*from_job, *nft_expressions.protocol(ICMP), *nft_expressions.masqueraded_portless()],
+    ]

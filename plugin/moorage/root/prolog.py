@@ -1,0 +1,207 @@
+"""What root does on a node before a job with --k8s may start there."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from moorage.common import participants
+from moorage.common.errors import MoorageError, UsageError, UserError
+from moorage.common.job import Job
+from moorage.common.option import HOOK
+from moorage.common.participants import Fleet
+from moorage.common.spec import Spec, parse
+from moorage.node import checks, features, slurmconf, subids, uplink
+from moorage.node.checks import Surroundings
+from moorage.node.config.load import load
+from moorage.node.config.schema import Config, Policy
+from moorage.node.factcache import Facts, remembered
+from moorage.node.features import Outfit
+from moorage.node.finding import Finding
+from moorage.node.refusal import Refused, blamed, demand, unforeseen
+from moorage.root import journal, policy, rundir
+from moorage.root import prepare as preparation
+from moorage.root.plan import Plan
+from moorage.root.prepare import PHASE
+from moorage.root.records import record
+
+if TYPE_CHECKING:
+    from moorage.root.net.fabric import Fabric
+    from moorage.root.net.gateway import Gateway
+
+# slurmd drains the node for every other code.
+GOES_ON: Final = 0
+DRAINS: Final = 1
+
+
+@dataclass
+class Known:
+    """What is known so far, and decides what a failure leads to."""
+
+    config: Config = field(default_factory=Config)
+    shim: bool = False
+    job: Job | None = None
+    spec: Spec | None = None
+    # slurmd: it may be killed meanwhile and started anew, and its Epilog for this job may come before we are done.
+    asker: int = field(default_factory=os.getppid)
+
+    @property
+    def asked(self) -> bool:
+        return os.getppid() == self.asker
+
+
+def main() -> None:
+    os.umask(0o022)
+    sys.exit(prolog(os.environ))
+
+
+def prolog(environ: Mapping[str, str]) -> int:
+    """Prepare the node for the job, or leave word why not. What becomes of the node is decided here and only here."""
+    known = Known()
+    try:
+        with remembered() as facts:
+            prepare(known, facts, environ)
+    except Refused as refused:
+        found = refused.findings
+    except Exception as error:
+        found = [unforeseen(error)]
+    else:
+        return GOES_ON
+    if not known.asked:
+        # No Epilog may come any more that would take the word away.
+        journal.log(f"leaves no word: {found[0]}", phase=PHASE, job=known.job, priority=journal.WARNING)
+        return GOES_ON
+    _leave_word(known.job, found)
+    _put_on_record(known, found[0])
+    return exit_code(found, known)
+
+
+def exit_code(findings: Iterable[Finding], known: Known) -> int:
+    """A user's fault or a full disk never drains the node, and a fault of the node's only if the site wants it.
+
+    But until the shim is known to be there, nothing would keep the job's script from running without what it asked for.
+    """
+    drains = known.config.node_fault == "drain" and any(found.fault == "node" for found in findings)
+    return DRAINS if drains or not known.shim else GOES_ON
+
+
+def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
+    """Make all that the job needs on this node; on failure nothing of it is left."""
+    wrong = _configure(known, facts)
+    around = checks.look_around(known.config, facts, environ)
+    demand(checks.shim_checks(around))
+    known.shim = True
+    job = known.job = Job.from_hook(environ)
+    spec = known.spec = _spec(environ)
+    if not spec.enabled:
+        return
+    with blamed("nodes", "user"):
+        crew = participants.of(job, spec, environ)
+    if crew.place is None:
+        journal.log("takes no part", phase=PHASE, job=job)
+        return
+    demand(wrong)
+    demand(_policy(job, known.config.policy, environ, spec))
+    demand(checks.node_checks(known.config, around, facts))
+    granted = subids.granted(job.user)
+    demand(checks.user_checks(job, granted))
+    way, image, outfit = _uplink(spec, known.config, around), _image(spec, known.config), _outfit(facts, environ)
+    fabric, gateway = _fabric(job, crew, known.config, around), _gateway(job, way, known.config)
+    plan = Plan(job, spec, known.config, around, way, granted, image, outfit, crew, fabric, gateway)
+    preparation.carry_out(plan, lambda: known.asked)
+
+
+def _configure(known: Known, facts: Facts) -> list[Finding]:
+    """What is wrong with the configuration; the shim is looked for all the same."""
+    try:
+        known.config = load(facts=facts)
+    except UserError as error:
+        return [Finding("configuration", error.what, error.remedy)]
+    return []
+
+
+def _spec(environ: Mapping[str, str]) -> Spec:
+    try:
+        return parse(environ.get(HOOK, "0"))
+    except UsageError as error:
+        raise Refused([Finding("spec", error.what, error.remedy, "user")]) from error
+
+
+def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
+    with blamed("uplink", "user"):
+        return uplink.choose(around.offer, config.uplink, spec.uplink)
+
+
+def _fabric(job: Job, crew: Fleet, config: Config, around: Surroundings) -> Fabric | None:
+    """Decided before anything is made, and the same on all nodes."""
+    if crew.alone:
+        return None
+    demand(slurmconf.several_nodes(around.slurm_conf, around.slurm))
+    # Only here: most jobs have one node.
+    from moorage.root.net import job_networks
+
+    with blamed("fabric", "node"):
+        return job_networks.join(job, crew.nodes, config.fabric)
+
+
+def _gateway(job: Job, way: uplink.Choice, config: Config) -> Gateway | None:
+    if way.driver != "kernel":
+        return None
+    # Only here: the others are Podman's own.
+    from moorage.root.net import job_networks
+    from moorage.root.net.gateway import Site
+
+    with blamed("uplink", "node"):
+        return job_networks.way_out(job, config.fabric.port, Site.of(config.uplink))
+
+
+def _policy(job: Job, rule: Policy, environ: Mapping[str, str], spec: Spec) -> Iterator[Finding]:
+    applicant = policy.Applicant.of(job, environ, spec.nodes)
+    return policy.check(rule, applicant, lambda: policy.groups(applicant, rule.groups))
+
+
+def _outfit(facts: Facts, environ: Mapping[str, str]) -> Outfit:
+    """The site's hardware, by what Slurm has allotted to the job."""
+    there, wrong = features.examine(facts=facts)
+    demand(Finding(features.CHECK, fault.what, fault.remedy) for fault in wrong)
+    given = features.outfit(there, features.allotted(environ), facts)
+    demand(given.faults)
+    return given
+
+
+def _image(spec: Spec, config: Config) -> str | None:
+    if spec.version is None or not config.kubernetes.images:
+        return config.kubernetes.image
+    # Only here: most jobs take what there is.
+    from moorage.common import node_image
+
+    with blamed("kubernetes", "user"):
+        return node_image.chosen(config.kubernetes.images, spec.version)
+
+
+def _put_on_record(known: Known, found: Finding) -> None:
+    site = known.config
+    refusal = partial(record.refused, known.job, known.spec, found, time.time())
+    record.put(refusal, site.records.days, site.metrics.directory)
+    record.publish(site.metrics.directory)
+
+
+def _leave_word(job: Job | None, findings: list[Finding]) -> None:
+    for found in findings:
+        journal.log(str(found), phase=PHASE, job=job, priority=journal.ERROR, check=found.check, fault=found.fault)
+    if job:
+        try:
+            rundir.prepare()
+            rundir.refuse(job, str(findings[0]))
+        except (OSError, MoorageError) as error:
+            # Without a run directory `moorage run` fails the job as well, only with fewer words.
+            journal.log(f"could not leave word for the job: {error}", phase=PHASE, job=job, priority=journal.ERROR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""A job's run directory: root's, with one part that is the user's, or with nothing but a refusal."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+import sys
+from pathlib import Path
+from typing import Final
+
+from moorage.common import files, job
+from moorage.common.errors import MoorageError
+from moorage.common.podman import RELEASE
+from moorage.linux import mounts
+from moorage.node.config import schema
+
+ROOTS: Final = 0o700
+# An access control list as the kernel takes it: a version, then tag, permissions and id of each entry.
+ACL: Final = "system.posix_acl_access"
+_VERSION: Final = struct.Struct("<I")
+_ENTRY: Final = struct.Struct("<HHI")
+_OWNER, _USER, _GROUP, _MASK, _OTHERS = 0x01, 0x02, 0x04, 0x10, 0x20
+_NO_ID: Final = (1 << 32) - 1
+
+
+def make(of: job.Job, limits: schema.Run) -> None:
+    """A tmpfs of its own, so that its owner can fill no other; undone by the removal of the job."""
+    _directory(of.run, ROOTS)
+    mounts.mount_tmpfs(
+        of.run, size=limits.size, inodes=limits.inodes, uid=0, gid=0, mode=ROOTS, flags=mounts.NOSUID | mounts.NODEV
+    )
+    let_through(of.run, of.uid)
+    for name in ("etc", "bin", "helpers"):
+        _directory(of.run / name, 0o755)
+    _keep_release(of)
+    (of.run / "bin" / "moorage").symlink_to(f"../{RELEASE}/bin/moorage")
+    for place in (of.user_run, of.scratch):
+        _directory(place, 0o700)
+    os.chown(of.user_run, of.uid, of.gid, follow_symlinks=False)
+
+
+def refuse(of: job.Job, line: str) -> None:
+    """Leave word for the job, which will fail with it."""
+    if not of.run.is_dir():
+        _directory(of.run, ROOTS)
+        let_through(of.run, of.uid)
+        # By it the job's first node has an agent here that tells it.
+        _keep_release(of)
+    files.replace(of.refusal, printable(line) + "\n", 0o644)
+
+
+def prepare() -> None:
+    """The directory of all run directories; a MoorageError unless it is root's."""
+    job.RUN.mkdir(mode=0o755, exist_ok=True)
+    status = job.RUN.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise MoorageError(f"{job.RUN} is not a directory that only root can write: remove it")
+    if stat.S_IMODE(status.st_mode) != 0o755:
+        job.RUN.chmod(0o755)
+
+
+def printable(text: str) -> str:
+    """One line that a terminal shows as it is."""
+    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text.split()))
+
+
+def let_through(place: Path, uid: int) -> None:
+    """Only this user besides root passes; no mode can say that, for his group may be everybody's."""
+    entries = [(_OWNER, 7, _NO_ID), (_USER, 1, uid), (_GROUP, 0, _NO_ID), (_MASK, 1, _NO_ID), (_OTHERS, 0, _NO_ID)]
+    os.setxattr(place, ACL, _VERSION.pack(2) + b"".join(_ENTRY.pack(*entry) for entry in entries))
+
+
+def _keep_release(of: job.Job) -> None:
+    """What the job starts on this node later stays with the release that its Prolog was of, whatever comes between."""
+    (of.run / RELEASE).symlink_to(sys.prefix)
+
+
+def _directory(path: Path, mode: int) -> None:
+    path.mkdir(mode=0o700)
+    # Whatever the umask was.
+    path.chmod(mode)

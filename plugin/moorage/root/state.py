@@ -1,0 +1,246 @@
+"""What root remembers of a job on this node, from the Prolog to the Epilog, through crashes and power cuts.
+
+It is written before the thing it tells of is made, so that whatever exists can be found. All of it is root's own word.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from moorage.common import job as places
+from moorage.common.errors import MoorageError
+from moorage.common.files import create, private
+from moorage.common.job import Job
+from moorage.linux.process import Process
+from moorage.linux.usage import Usage
+from moorage.root import journal, lock
+
+if TYPE_CHECKING:
+    from moorage.node.config.schema import Config
+    from moorage.root.net.fabric import Fabric
+    from moorage.root.net.gateway import Gateway
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Phase(StrEnum):
+    PREPARED = "prepared"
+    DELEGATED = "delegated"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Where the job's scratch really is: a directory or an image file, or nowhere where memory holds it."""
+
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the containers may have, in bytes and counts, and the longest waits, in seconds."""
+
+    memory_reserve: int
+    processes: int
+    cgroups: int
+    depth: int
+    lend_wait: float
+    kill_wait: float
+    epilog: float
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        return cls(
+            memory_reserve=config.reserve.memory,
+            processes=config.pids_max,
+            cgroups=config.cgroup_max_descendants,
+            depth=config.cgroup_max_depth,
+            lend_wait=config.wait.placeholder,
+            kill_wait=config.wait.kill,
+            epilog=config.epilog_limit,
+        )
+
+
+@dataclass(frozen=True)
+class About:
+    """What the Prolog knew of the job, for its record, and where the site wants that: for how long, counted where."""
+
+    begun: float
+    described: dict[str, Any]
+    days: int
+    metrics: str | None
+
+
+@dataclass(frozen=True)
+class State:
+    job: Job
+    boot: str
+    # Who answers for the job now: first the Prolog, then the warden.
+    owner: Process
+    limits: Limits
+    scratch: Scratch | None = None
+    phase: Phase = Phase.PREPARED
+    agent: Process | None = None
+    lender: Process | None = None
+    # The delegated cgroup; once named here, it may exist.
+    tree: Path | None = None
+    usage: Usage | None = None
+    # What the job has of these on this node; once named here, links and rules of theirs may exist.
+    fabric: Fabric | None = None
+    gateway: Gateway | None = None
+    about: About | None = None
+    # Whether its record was written; what is left of it then goes without another one.
+    recorded: bool = False
+
+    @classmethod
+    def begin(
+        cls,
+        job: Job,
+        limits: Limits,
+        scratch: Scratch | None = None,
+        fabric: Fabric | None = None,
+        gateway: Gateway | None = None,
+        about: About | None = None,
+    ) -> Self:
+        return cls(job, boot_id(), Process.current(), limits, scratch, fabric=fabric, gateway=gateway, about=about)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> Self:
+        return cls(
+            job=Job.from_dict(fields["job"]),
+            boot=fields["boot"],
+            owner=Process(**fields["owner"]),
+            limits=Limits(**fields["limits"]),
+            scratch=_maybe(fields["scratch"], lambda scratch: Scratch(**scratch)),
+            phase=Phase(fields["phase"]),
+            agent=_maybe(fields["agent"], lambda agent: Process(**agent)),
+            lender=_maybe(fields["lender"], lambda lender: Process(**lender)),
+            tree=_maybe(fields["tree"], Path),
+            usage=_maybe(fields["usage"], lambda usage: Usage(**usage)),
+            fabric=_maybe(fields.get("fabric"), _fabric),
+            gateway=_maybe(fields.get("gateway"), _gateway),
+            # Jobs of an earlier release end with this one's Epilog.
+            about=_maybe(fields.get("about"), lambda about: About(**about)),
+            recorded=fields.get("recorded", False),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **asdict(self),
+            "job": self.job.as_dict(),
+            "tree": str(self.tree) if self.tree else None,
+            "fabric": self.fabric.as_dict() if self.fabric else None,
+            "gateway": self.gateway.as_dict() if self.gateway else None,
+        }
+
+    @property
+    def networked(self) -> bool:
+        """Whether anything of the job's is in this node's own network."""
+        return bool(self.fabric or self.gateway)
+
+    def changed(self, **fields: Any) -> Self:  # noqa: ANN401
+        """The state with these changes, on disk before it is returned."""
+        state = replace(self, **fields)
+        state.save()
+        return state
+
+    def noted(self, **fields: Any) -> Self:  # noqa: ANN401
+        """The same where what is done goes on without: users can fill the disk."""
+        state = replace(self, **fields)
+        try:
+            state.save()
+        except OSError as error:
+            message = f"the state of the job cannot be written: {error}"
+            journal.log(message, phase="state", job=self.job, priority=journal.ERROR)
+        return state
+
+    def save(self) -> None:
+        """After a power cut there is this state or the one before."""
+        path = self.job.state
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        half = path.with_name(f".{path.name}")
+        half.unlink(missing_ok=True)
+        create(half, json.dumps(self.as_dict()), 0o600)
+        _sync(half)
+        half.rename(path)
+        _sync(path.parent)
+
+    @property
+    def this_boot(self) -> bool:
+        return self.boot == boot_id()
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether nobody answers for the job any more, though nobody has cleaned up after it either."""
+        responsible = (self.owner, self.agent, lock.heir(self.job.id))
+        return not self.this_boot or not any(process.alive for process in responsible if process)
+
+
+def load(job: int) -> State | None:
+    """The state of this job, if it has one on this node."""
+    path = places.state_file(job)
+    try:
+        return State.from_dict(json.loads(private(path)))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise MoorageError(f"{path} cannot be understood ({error!r}): what it named has to be found by hand") from error
+
+
+def forget(job: int) -> None:
+    """To be called by whoever holds the job's lock."""
+    path = places.state_file(job)
+    for name in (path, path.with_name(f".{path.name}")):
+        name.unlink(missing_ok=True)
+
+
+def jobs() -> list[int]:
+    """The jobs that have a state on this node."""
+    return sorted(_numbers(places.STATE, ".json"))
+
+
+def _numbers(directory: Path, suffix: str) -> Iterator[int]:
+    with suppress(FileNotFoundError):
+        for entry in os.scandir(directory):
+            name = entry.name.removesuffix(suffix)
+            if entry.name.endswith(suffix) and name.isascii() and name.isdigit():
+                yield int(name)
+
+
+def boot_id() -> str:
+    return BOOT_ID.read_text().strip()
+
+
+# What these need takes long to import, and most jobs have neither.
+
+
+def _fabric(fields: dict[str, Any]) -> Fabric:
+    from moorage.root.net.fabric import Fabric
+
+    return Fabric.from_dict(fields)
+
+
+def _gateway(fields: dict[str, Any]) -> Gateway:
+    from moorage.root.net.gateway import Gateway
+
+    return Gateway.from_dict(fields)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _maybe(value: Any, make: Any) -> Any:  # noqa: ANN401
+    return None if value is None else make(value)

@@ -1,1 +1,0 @@
-"""Verbs of the command `moorage` that are nothing but verbs."""
