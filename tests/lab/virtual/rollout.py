@@ -21,7 +21,7 @@ from .site import Site
 
 WITNESS = Path(__file__).resolve().parents[1] / "witness" / "system.py"
 SOURCE = Path(__file__).resolve().parents[3]
-TIMED = "tests/native/test_examination.py::test_quickly_it_takes_less_than_300_ms"
+TIMED = "tests/native/doctor/test_examine.py::test_quickly_it_takes_less_than_300_ms"
 LIMIT = 900.0
 PROMISED = 30
 
