@@ -12,7 +12,7 @@ from pathlib import Path
 from moorage.node import programs
 from moorage.node.factcache import Facts
 from moorage.node.uplink_speed import Spread
-from moorage.root.net.bench import measure, processor, traffic
+from moorage.root.net.bench import measure, testbed, traffic
 from moorage.root.net.bench.measure import BARE, Sample, Samples, Way
 from moorage.user.network import holder
 from support.figures import Figure, keep
@@ -117,9 +117,9 @@ def fabrics(repeat: int, seconds: float, *, shared: bool = False, congestion: st
 
 
 def _work_each(hosts: Sequence[Host]) -> None:
-    for worker, host in zip(processor.pair(), hosts, strict=True):
+    for worker, host in zip(testbed.pair(), hosts, strict=True):
         with inside(host.namespace):
-            processor.receives(worker, CABLE)
+            testbed.receives(worker, CABLE)
 
 
 def _send_by(congestion: str, host: Host) -> None:
@@ -186,7 +186,7 @@ def table(samples: Samples) -> Iterator[str]:
 
 def _way(stack: ExitStack, client: Host, server: Host, address: str) -> Way:
     with inside(server.namespace):
-        port = stack.enter_context(traffic.serving(processor.pair()[1]))
+        port = stack.enter_context(traffic.serving(testbed.pair()[1]))
     return Way(client.namespace, address, port)
 
 

@@ -22,6 +22,10 @@ _EXAMPLES: Final = {"nodes": ("2",), "version": ("1.36", "1.36.3")}
 _VERSION: Final = re.compile(r"1\.(0|[1-9][0-9]{0,2})(\.(0|[1-9][0-9]{0,2}))?")
 _NODES: Final = re.compile(r"[1-9][0-9]{0,3}")
 _OTHER_WORDS: Final = {"0": ("no", "off", "false", "never"), "1": ("yes", "on", "true", "k8s", "kubernetes")}
+HOOK: Final = "SPANK_K8S"
+_OPTION: Final = "_SLURM_SPANK_OPTION_moorage_k8s"
+# Slurm hands both to a job's environment, from where each srun and sbatch issued in there takes them up again (24.11).
+INHERITED: Final = frozenset({"SLURM_SPANK_K8S", f"SLURM_SPANK_{_OPTION}", _OPTION, HOOK, f"SPANK_{_OPTION}"})
 
 
 @dataclass(frozen=True)
@@ -162,3 +166,8 @@ def _shown(word: str) -> str:
 
 def _wrong(what: str, remedy: str) -> UsageError:
     return UsageError(f"--k8s: {what}", remedy)
+
+
+def without(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which srun starts a plain step, and sbatch a plain job unless asked anew."""
+    return {name: value for name, value in environ.items() if name not in INHERITED}

@@ -16,10 +16,10 @@ from moorage.node import (
     features,
     kernel_checks,
     programs,
+    routes,
     scratch_disk,
     slurmconf,
     subids,
-    subnets,
     uplink,
     uplink_speed,
 )
@@ -165,12 +165,12 @@ def _networks(scene: Scene) -> Iterator[Finding]:
     """Jobs start all the same, but what the site has there their containers do not reach."""
     site, pool = scene.config.kubernetes, scene.config.podman.pool
     wanted = [("kubernetes.pods", site.pods), ("kubernetes.services", site.services)] if site.images else []
-    if not subnets.free(scene.node, pool):
+    if not routes.free_subnets(scene.node, pool):
         wanted.append(("podman.pool", pool))
     if wanted:
         from ipaddress import IPv4Network
 
-        from moorage.node import network_demands, routes
+        from moorage.node import network_demands
 
         for setting, subnet in wanted:
             if fault := network_demands.route(routes.networks(scene.node), IPv4Network(subnet), setting):

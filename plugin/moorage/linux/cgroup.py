@@ -13,9 +13,9 @@ import select
 import signal
 from collections.abc import Callable, Container, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
@@ -265,3 +265,32 @@ def _step(here: int, name: str) -> int:
 def _children(directory: int) -> list[str]:
     with os.scandir(directory) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """CPU time, and the most memory and processes there were at once."""
+
+    cpu_seconds: float
+    memory_peak: int
+    processes: int
+
+    @classmethod
+    def of(cls, tree: Path) -> Self:
+        return cls(_cpu_seconds(tree), _most(tree, "memory"), _most(tree, "pids"))
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.cpu_seconds:.1f} s of CPU, {self.memory_peak >> 20} MiB, {self.processes} processes at most"
+
+
+def _cpu_seconds(tree: Path) -> float:
+    fields = dict(line.split() for line in (tree / "cpu.stat").read_text().splitlines())
+    return int(fields["usage_usec"]) / 1e6
+
+
+def _most(tree: Path, kind: str) -> int:
+    """Linux before 5.19 (memory) and 6.1 (pids) knows only what there is now."""
+    return number(tree / f"{kind}.peak") or number(tree / f"{kind}.current") or 0

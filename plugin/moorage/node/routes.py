@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from moorage.node import routes
 from moorage.node.hostfiles import Node
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ ANYWHERE_4: Final = "00000000"
 ANYWHERE_6: Final = "0" * 32
 # Networks of a pool.
 TRIED: Final = 1024
+# Into so many times two parts the pool is divided: one is the default network's, in others all further ones are made.
+HALVINGS: Final = 2
+LEAST: Final = 2
 
 
 def networks(node: Node) -> Iterator[IPv4Network]:
@@ -64,3 +68,18 @@ def _is_way_out(route: Sequence[str]) -> bool:
 def _number(digits: str) -> int:
     """As the kernel prints it: the number that four bytes in the order of the network are to this machine."""
     return int.from_bytes(int(digits, 16).to_bytes(4, sys.byteorder), "big")
+
+
+def choose_subnets(node: Node, pool: str) -> tuple[str, ...]:
+    """The parts of the pool; those to which this node has a route are left out, unless too few remain."""
+    return free_subnets(node, pool) or tuple(routes.free(pool, _bits(pool), ()))
+
+
+def free_subnets(node: Node, pool: str) -> tuple[str, ...]:
+    """The parts to which this node has no route; none where they are too few."""
+    found = tuple(routes.free(pool, _bits(pool), routes.masked(node)))
+    return found if len(found) >= LEAST else ()
+
+
+def _bits(pool: str) -> int:
+    return int(pool.rpartition("/")[2]) + HALVINGS

@@ -12,7 +12,7 @@ from typing import Final
 from moorage.common.errors import UserError
 from moorage.common.job import RUN
 from moorage.common.spec import UPLINKS
-from moorage.node import programs, router, routes
+from moorage.node import network_demands, programs, routes
 from moorage.node.config.schema import Uplink
 from moorage.node.hostfiles import Node
 from moorage.node.programs import Version, number, shown
@@ -143,7 +143,7 @@ def _hinders_pasta(node: Node, _: Uplink) -> Iterator[str]:
 
 def _hinders_kernel(node: Node, rule: Uplink) -> Iterator[str]:
     try:
-        router.check()
+        network_demands.forwarding()
     except UserError as error:
         yield error.what
     if not routes.leads_out(node, by=[routes.IPV4]):

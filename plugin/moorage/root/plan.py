@@ -13,7 +13,7 @@ from moorage.common.job import Job
 from moorage.common.participants import Fleet
 from moorage.common.spec import Spec
 from moorage.linux import idmap
-from moorage.node import programs, subnets, uplink
+from moorage.node import programs, routes, uplink
 from moorage.node.checks import Surroundings
 from moorage.node.config.schema import Config
 from moorage.node.features import Outfit
@@ -61,7 +61,7 @@ class Plan:
             resolvers=uplink.resolvers(Node(), self.config.uplink) if self.uplink.driver == uplink.KERNEL else (),
             pasta=pasta.path if (pasta := self.around.programs.get("pasta")) else None,
             between=uplink.between(Node(), self.config.uplink) if self.uplink.driver == "slirp4netns" else None,
-            networks=subnets.choose(Node(), self.config.podman.pool),
+            networks=routes.choose_subnets(Node(), self.config.podman.pool),
         )
 
     @property

@@ -17,8 +17,7 @@ from moorage.common.errors import MoorageError
 from moorage.common.job import Job
 from moorage.linux.process import Process
 from moorage.node.config.schema import Config
-from moorage.node.finding import Finding
-from moorage.node.refusal import blamed, demand
+from moorage.node.finding import Finding, blamed, demand
 from moorage.root import journal, lock, podman_conf, rundir, scratch, systemd
 from moorage.root.net import names
 from moorage.root.plan import Plan

@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Final
 from moorage.common import participants
 from moorage.common.errors import MoorageError, UsageError, UserError
 from moorage.common.job import Job
-from moorage.common.option import HOOK
 from moorage.common.participants import Fleet
-from moorage.common.spec import Spec, parse
+from moorage.common.spec import HOOK, Spec, parse
 from moorage.node import checks, features, slurmconf, subids, uplink
 from moorage.node.checks import Surroundings
 from moorage.node.config.load import load
 from moorage.node.config.schema import Config, Policy
 from moorage.node.factcache import Facts, remembered
 from moorage.node.features import Outfit
-from moorage.node.finding import Finding
-from moorage.node.refusal import Refused, blamed, demand, unforeseen
+from moorage.node.finding import Finding, Refused, blamed, demand, unforeseen
 from moorage.root import journal, policy, rundir
 from moorage.root import prepare as preparation
 from moorage.root.plan import Plan

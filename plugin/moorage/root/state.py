@@ -18,8 +18,8 @@ from moorage.common import job as places
 from moorage.common.errors import MoorageError
 from moorage.common.files import create, private
 from moorage.common.job import Job
+from moorage.linux.cgroup import Usage
 from moorage.linux.process import Process
-from moorage.linux.usage import Usage
 from moorage.root import journal, lock
 
 if TYPE_CHECKING:

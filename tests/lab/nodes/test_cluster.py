@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from moorage.node.router import JOBS_PORTS
+from moorage.node.network_demands import JOBS_PORTS
 from support.figures import Figures
 from virtual.census import places
 from virtual.cluster import Cluster

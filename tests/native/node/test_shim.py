@@ -12,7 +12,7 @@ import pytest
 
 import moorage
 from moorage.common.command import CommandFailed, run
-from moorage.common.option import HOOK, INHERITED, without
+from moorage.common.spec import HOOK, INHERITED, without
 from moorage.node import shim
 from support.fakes import FakeCommand
 from support.slurm import Slurm, built, installed

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from moorage.common.errors import UserError
-from moorage.node import router, routes, uplink
+from moorage.node import network_demands, routes, uplink
 from moorage.node.config.schema import Uplink
 from moorage.node.hostfiles import Node
 from moorage.node.uplink import Offer, choose, explain, hindered
@@ -235,7 +235,7 @@ def test_slirp4netns_takes_no_network_of_the_sites(
 class TestKernel:
     @pytest.fixture
     def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-        monkeypatch.setattr(router, "check", lambda: None)
+        monkeypatch.setattr(network_demands, "forwarding", lambda: None)
         has(tmp_path, routes.IPV4, WAY_OUT)
         has(tmp_path, uplink.RESOLVERS[0], "search site\nnameserver 192.0.2.53\n")
         return Node(tmp_path)
@@ -253,13 +253,13 @@ class TestKernel:
         def check() -> None:
             raise UserError("this node forwards no packets, which the uplink kernel needs", "set it")
 
-        monkeypatch.setattr(router, "check", check)
+        monkeypatch.setattr(network_demands, "forwarding", check)
         found = hindered(node, WITH_KERNEL)
         assert found == {"kernel": "this node forwards no packets, which the uplink kernel needs"}
         assert choose(Offer("podman version 5.4.2", BOTH, found), WITH_KERNEL).driver == "pasta"
 
     def test_costs_nothing_where_it_is_not_allowed(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(router, "check", pytest.fail)
+        monkeypatch.setattr(network_demands, "forwarding", pytest.fail)
         assert hindered(node, ANY) == {}
 
     @pytest.mark.parametrize(

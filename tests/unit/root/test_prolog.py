@@ -12,8 +12,7 @@ from moorage.common.command import CommandError
 from moorage.common.errors import MoorageError, Taken, UserError
 from moorage.node import slurmconf
 from moorage.node.config.schema import Config
-from moorage.node.finding import Finding
-from moorage.node.refusal import unforeseen
+from moorage.node.finding import Finding, unforeseen
 from moorage.root.prolog import Known, exit_code
 
 GATE = Path(__file__).parents[3] / "prolog.d" / "50-moorage"

@@ -11,8 +11,8 @@ import pytest
 from moorage.common import job as places
 from moorage.common.errors import MoorageError
 from moorage.common.job import Job
+from moorage.linux.cgroup import Usage
 from moorage.linux.process import Process
-from moorage.linux.usage import Usage
 from moorage.node.config.schema import Config
 from moorage.root import state
 from moorage.root.net.fabric import Fabric

@@ -6,19 +6,19 @@ is root in a namespace of its own must not be taken for root of this node, nor g
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv4Network
 from typing import Any, Final, Self
 
-from moorage.common.errors import MoorageError
+from moorage.common.errors import MoorageError, Taken
 from moorage.linux import conntrack, nft, nft_expressions
 from moorage.linux.links import be_wary, links
 from moorage.linux.nft import Chain, Table
 from moorage.linux.nft_expressions import Rule
-from moorage.node import router
+from moorage.node import network_demands
 from moorage.node.config.schema import Uplink
-from moorage.root.net import names, pool
+from moorage.root.net import names
 
 ICMP, TCP, UDP = 1, 6, 17
 BEFORE_THE_SITES: Final = -10
@@ -29,6 +29,9 @@ IPV4_ONLY: Final = bytes([nft.IPV4])
 # As long as this the kernel remembers a TCP connection that has ended, in seconds.
 REMEMBERED: Final = 120
 TRACKED: Final = nft_expressions.NEW | nft_expressions.ESTABLISHED_OR_RELATED
+PREFIX: Final = 30
+# So many neighbours of a job's own place are tried.
+TRIED: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,12 @@ class Gateway:
     @classmethod
     def of(cls, job: int, fabric_port: int, site: Site) -> Self:
         """The gateway that this node would be for the job; a UserError if it cannot be one."""
-        router.check()
+        network_demands.forwarding()
         with links() as here:
             outside = here.way_out()
             if outside is None:
                 raise MoorageError("this node has no default route: there is no outside for containers to reach")
-            network = pool.choose(site.pool, job, here.networks())
+            network = free_network(site.pool, job, here.networks())
             return cls(job, network, here.mtu(outside), fabric_port, site.refused, site.connections)
 
     @classmethod
@@ -202,9 +205,27 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft_expressions.Expression)
 
 def _translation(gateway: Gateway, from_job: Rule) -> list[Rule]:
     """By link, not by address: nothing but the job's packets is touched."""
-    ports = nft_expressions.masqueraded(*router.JOBS_PORTS)
+    ports = nft_expressions.masqueraded(*network_demands.JOBS_PORTS)
     return [
         [*from_job, *nft_expressions.protocol(TCP), *ports],
         [*from_job, *nft_expressions.protocol(UDP), *ports],
         [*from_job, *nft_expressions.protocol(ICMP), *nft_expressions.masqueraded_portless()],
     ]
+
+
+def free_network(pool: IPv4Network, job: int, taken: Sequence[IPv4Network]) -> IPv4Network:
+    """A network of two addresses that this node has no route to yet, the same for a job as long as none is taken.
+
+    Taken if there is none, for routes to a pool are those of other jobs.
+    """
+    count = 1 << max(0, PREFIX - pool.prefixlen)
+    size = 1 << 32 - PREFIX
+    for step in range(min(count, TRIED)):
+        start = int(pool.network_address) + (job + step) % count * size
+        network = IPv4Network((start, PREFIX))
+        if network.subnet_of(pool) and not any(network.overlaps(other) for other in taken):
+            return network
+    raise Taken(
+        f"no network is free for job {job} in the pool {pool}: this node has other routes there",
+        "give the uplink kernel another pool",
+    )

@@ -18,7 +18,7 @@ from moorage.common.errors import MoorageError, UserError
 from moorage.linux import netns, nft
 from moorage.linux.links import links
 from moorage.node import network_demands
-from moorage.root.net import fabric, gateway, names, underlay
+from moorage.root.net import fabric, gateway, names, peers
 from moorage.root.net.fabric import Fabric
 from moorage.root.net.gateway import Gateway
 from moorage.root.net.peers import Rule
@@ -41,7 +41,7 @@ def join(job: Job, nodes: Sequence[str], site: schema.Fabric) -> Fabric:
             if fault := network_demands.route(here.networks(), IPv4Network(site.subnet)):
                 raise fault
         rule = Rule(site.host, site.hosts, site.interface)
-        return underlay.fabric(job.id, nodes, job.node, rule, _settled(site))
+        return peers.fabric(job.id, nodes, job.node, rule, _settled(site))
 
 
 def way_out(job: Job, fabric_port: int, site: gateway.Site) -> Gateway:

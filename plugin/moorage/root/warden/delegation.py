@@ -13,9 +13,8 @@ from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError, UserError
 from moorage.common.job import Job
 from moorage.linux import cgroup
-from moorage.linux.cgroup import Leaf, number, put
+from moorage.linux.cgroup import Leaf, Usage, number, put
 from moorage.linux.process import Process, running
-from moorage.linux.usage import Usage
 from moorage.node.config.values import MIB
 from moorage.root import journal
 from moorage.root.state import Limits, Phase, State

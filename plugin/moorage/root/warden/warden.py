@@ -16,8 +16,8 @@ from moorage.common import phases, warden_protocol
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError, reported, told
 from moorage.common.warden_protocol import Request
+from moorage.linux.cgroup import Usage
 from moorage.linux.process import Process
-from moorage.linux.usage import Usage
 from moorage.root import journal, lock, systemd
 from moorage.root.records import start_log
 from moorage.root.state import Phase, State, load

@@ -117,7 +117,7 @@ class Keeper:
             other_node.join(self.mooring, self.mooring.fabric, tree, self._tell_phase, link, self.hold)
             return
         from moorage.user.cluster import first_node
-        from moorage.user.cluster.others import Others
+        from moorage.user.cluster.invitation import Others
 
         names = self.mooring.fabric.hosts[1:] if self.mooring.fabric else ()
         others = Others(names, self._invite, self._attend, self.gone)

@@ -19,23 +19,19 @@ from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
 from moorage.common.errors import MoorageError, UserError
 from moorage.user.cluster import (
-    evidence,
     failure,
     kind_config,
     kind_progress,
     kubeconfig,
     node_container,
     node_resources,
-    nodeimage,
     readiness,
-    registration,
 )
 from moorage.user.cluster.api import Access, Api, Refused
-from moorage.user.cluster.invitation import Invitation
+from moorage.user.cluster.invitation import Invitation, Others
 from moorage.user.cluster.kind_config import Plan
 from moorage.user.cluster.kind_progress import Course
-from moorage.user.cluster.nodeimage import ADMINISTRATOR
-from moorage.user.cluster.others import Others
+from moorage.user.cluster.node_container import ADMINISTRATOR
 from moorage.user.failure_report import without_secrets
 from moorage.user.network import bridge
 
@@ -56,7 +52,7 @@ def boot(mooring: Mooring, tree: Path, tell: Callable[[str], object], others: Ot
     """Bring it up, to where a pod can be run; called in the tree. `tell` is called with each phase."""
     plan = planned(mooring, tree)
     start = Start(mooring, tree, plan, Course(tell, mooring.kubernetes.patience), others or Others())
-    with failure.explained(start.course, lambda: evidence.collect(start.node, {"kind": start.log})):
+    with failure.explained(start.course, lambda: failure.collect(start.node, {"kind": start.log})):
         return start.run()
 
 
@@ -80,8 +76,8 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
         reserved=node_resources.reserved(whole, job, site.reserve),
         files=mooring.places.scratch / "kubernetes",
         hardware=hardware,
-        name=registration.name(mooring.node),
-        labels=registration.labels(mooring.node, job, os.environ, hardware.given),
+        name=node_resources.name(mooring.node),
+        labels=node_resources.labels(mooring.node, job, os.environ, hardware.given),
         nodes=mooring.nodes,
         pods=site.pods,
         services=site.services,
@@ -117,7 +113,7 @@ class Start:
         return node_container.Container(self.mooring, kind_config.node(self.plan.job))
 
     def run(self) -> Cluster:
-        self.plan = replace(self.plan, image=nodeimage.provide(self.node, self.plan.image, self.course))
+        self.plan = replace(self.plan, image=node_container.provide(self.node, self.plan.image, self.course))
         self._create()
         self.course.begin(kind_progress.GATHERING if self.others.names else kind_progress.READYING)
         process = self.node.first_process(self.course.deadline.left)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
@@ -57,3 +58,18 @@ def _kubeconfig(name: str, server: str, authority: str, user: dict[str, str]) ->
 
 def _packed(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
+
+
+@dataclass
+class Others:
+    """By Slurm's names. `attend` deals with what is heard of them, for so many seconds."""
+
+    names: tuple[str, ...] = ()
+    invite: Callable[[Invitation], object] = lambda _: None
+    attend: Callable[[float], object] = time.sleep
+    # Those that are not waited for any more.
+    gone: set[str] = field(default_factory=set)
+
+    @property
+    def awaited(self) -> set[str]:
+        return set(self.names) - self.gone

@@ -13,7 +13,6 @@ from moorage.common.description import Mooring, Segment
 from moorage.common.errors import MoorageError
 from moorage.linux import mounts
 from moorage.user.cluster import (
-    evidence,
     failure,
     first_node,
     join_config,
@@ -21,7 +20,6 @@ from moorage.user.cluster import (
     kind_progress,
     kubeconfig,
     node_container,
-    nodeimage,
 )
 from moorage.user.cluster.first_node import LONGEST_CAUSE
 from moorage.user.cluster.invitation import PORT, Invitation
@@ -49,7 +47,7 @@ def join(mooring: Mooring, segment: Segment, tree: Path, tell: Callable[[str], o
     """Make this node one of the cluster's, and give its users here their way in; called in the tree."""
     plan = first_node.planned(mooring, tree)
     joins = Join(mooring, segment, tree, plan, Course(tell, mooring.kubernetes.patience), link, hold)
-    with failure.explained(joins.course, lambda: evidence.collect(joins.node, {"kubeadm": joins.log})):
+    with failure.explained(joins.course, lambda: failure.collect(joins.node, {"kubeadm": joins.log})):
         joins.run()
 
 
@@ -74,7 +72,7 @@ class Join:
         return node_container.Container(self.mooring, kind_config.node(self.plan.job, self.mooring.place))
 
     def run(self) -> None:
-        self.plan = replace(self.plan, image=nodeimage.provide(self.node, self.plan.image, self.course))
+        self.plan = replace(self.plan, image=node_container.provide(self.node, self.plan.image, self.course))
         process = self._create()
         invitation = self._await_invitation(process)
         self._join(process, invitation)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from moorage.common.deadline import Deadline
-from moorage.user.cluster import registration
+from moorage.user.cluster import node_resources
 from moorage.user.cluster.api import Api, Refused
-from moorage.user.cluster.others import Others
+from moorage.user.cluster.invitation import Others
 
 INTERVAL: Final = 0.3
 NODES: Final = "/api/v1/nodes"
@@ -50,7 +50,7 @@ def late(api: Api, others: Others) -> set[str]:
     """Those of the others that are not Ready."""
     try:
         ready = {node.by for node in _found(api.get(NODES)) if node.ready}
-        return {name for name in others.awaited if registration.label(name) not in ready}
+        return {name for name in others.awaited if node_resources.label(name) not in ready}
     except (Refused, OSError, http.client.HTTPException, ValueError):
         return set()
 
@@ -67,7 +67,7 @@ def _found(answer: dict[str, Any]) -> Iterator[_Node]:
     for node in answer.get("items", []):
         labels = node["metadata"].get("labels", {})
         yield _Node(
-            node["metadata"]["name"], labels.get(registration.NODE, ""), _is_true(node.get("status", {}), "Ready")
+            node["metadata"]["name"], labels.get(node_resources.NODE, ""), _is_true(node.get("status", {}), "Ready")
         )
 
 
@@ -76,12 +76,12 @@ def _nodes(nodes: list[_Node], others: Others) -> str:
         return "there is no node yet"
     if unready := [node.name for node in nodes if not node.ready and node.by not in _labels(others.gone)]:
         return f"node {unready[0]} is not Ready"
-    missing = sorted(name for name in others.awaited if registration.label(name) not in {node.by for node in nodes})
+    missing = sorted(name for name in others.awaited if node_resources.label(name) not in {node.by for node in nodes})
     return f"{missing[0]} has not joined" if missing else ""
 
 
 def _labels(names: Iterable[str]) -> set[str]:
-    return {registration.label(name) for name in names}
+    return {node_resources.label(name) for name in names}
 
 
 def _dns(found: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from moorage.common import command, option, podman
+from moorage.common import command, podman, spec
 from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
 from moorage.common.errors import FAILED, MoorageError, UsageError, UserError
@@ -21,8 +21,7 @@ from moorage.user import failure_report
 from moorage.user.cluster import kind_progress, kubeconfig
 from moorage.user.run import srun
 from moorage.user.run.agents import AT_FIRST, Crew
-from moorage.user.run.script import Script, end_as
-from moorage.user.run.strays import Strays
+from moorage.user.run.script import Script, Strays, end_as
 
 # While there is no script yet they end its start; any other waits for the script.
 ENDS_THE_START: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
@@ -169,7 +168,7 @@ class Runner:
 
     def _follow(self, argv: Sequence[str]) -> int:
         """Run the script; whatever becomes of the agents meanwhile, its code is the job's."""
-        environ = podman.script(option.without(self.environ), self.mooring.places)
+        environ = podman.script(spec.without(self.environ), self.mooring.places)
         if cluster := self.crew.words.cluster:
             environ = kubeconfig.script(environ, self.mooring.places, **cluster)
         self.script = script = Script(argv, environ)

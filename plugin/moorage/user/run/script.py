@@ -9,10 +9,16 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import NoReturn
+from typing import Final, NoReturn
 
+from moorage.common.deadline import Deadline
 from moorage.common.errors import UserError
 from moorage.common.events import OF_TERMINAL
+
+# Slurm signals the steps of a job one after the other.
+PATIENCE: Final = 3.0
+# It sends these before others of its own accord, or to stop and go on.
+OF_NO_INTEREST: Final = frozenset({"CONT", "TSTP"})
 
 
 class Script:
@@ -55,3 +61,32 @@ def end_as(code: int) -> NoReturn:
         os.kill(os.getpid(), -code)
     sys.stdout.flush()
     os._exit(code if code >= 0 else 128 - code)
+
+
+class Strays:
+    def __init__(self, patience: float | None = None) -> None:
+        self._patience = PATIENCE if patience is None else patience
+        self._waiting: dict[str, Deadline] = {}
+        self._settled = set(OF_NO_INTEREST)
+
+    def told(self, name: str) -> None:
+        """The agents have got it."""
+        if name not in self._settled:
+            self._waiting.setdefault(name, Deadline(self._patience))
+
+    def received(self, name: str) -> None:
+        """So has the job's task."""
+        self._settled.add(name)
+        self._waiting.pop(name, None)
+
+    @property
+    def patience(self) -> float | None:
+        """When to look again; None unless something is waited for."""
+        return min((deadline.left for deadline in self._waiting.values()), default=None)
+
+    def certain(self) -> list[str]:
+        """Those of which it is certain by now; each once."""
+        found = [name for name, deadline in self._waiting.items() if deadline.passed]
+        for name in found:
+            self.received(name)
+        return found

@@ -16,7 +16,7 @@ import pytest
 from moorage.common.errors import MoorageError, UserError
 from moorage.linux import conntrack, nft, nft_expressions
 from moorage.linux.links import WARY
-from moorage.node import router
+from moorage.node import network_demands
 from moorage.root.net import fabric, gateway, job_networks
 from moorage.root.net.fabric import Site as Fabrics
 from moorage.root.net.gateway import Gateway, Site
@@ -101,7 +101,7 @@ def test_connections_leave_with_the_nodes_address(job: Job, outside: Host, port:
         accepted, (address, seen) = server.accept()
         with accepted:
             assert address == str(job.node.address)
-            assert seen >= router.JOBS_PORTS[0]
+            assert seen >= network_demands.JOBS_PORTS[0]
             accepted.sendall(b"welcome")
             assert client.recv(100) == b"welcome"
 
@@ -142,7 +142,7 @@ def test_what_others_send_to_a_service_of_the_node_the_job_does_not_get(job: Job
 
 def test_a_node_whose_own_programs_use_the_jobs_ports_refuses(node: Host) -> None:
     with inside(node.namespace):
-        router.NODES_PORTS.write_text("1024 61000")
+        network_demands.NODES_PORTS.write_text("1024 61000")
         with pytest.raises(UserError) as refusal:
             Gateway.of(17, FABRICS.port, Site())
     assert str(refusal.value) == (
@@ -154,7 +154,7 @@ def test_a_node_whose_own_programs_use_the_jobs_ports_refuses(node: Host) -> Non
 def test_a_node_that_believes_all_senders_refuses(node: Host) -> None:
     """A link's own setting counts only where it is the larger one."""
     with inside(node.namespace):
-        router.OF_ALL_LINKS.write_text("2")
+        network_demands.OF_ALL_LINKS.write_text("2")
         with pytest.raises(
             UserError, match=r"all\.rp_filter=2 has this node believe all senders, .*: set it to 0 or 1"
         ):

@@ -23,7 +23,7 @@ from moorage.common.progress import Progress
 from moorage.root.net import fabric
 from moorage.root.net.fabric import Fabric, Site
 from moorage.root.records import start_log
-from moorage.user.run import runner, strays
+from moorage.user.run import runner, script
 from support import srun
 from support.cgroups import await_event, leaf
 from support.hosts import CABLE, Host, connected
@@ -42,7 +42,7 @@ TREE = Path("job_17/step_0/user/task_1/k8s")
 
 @pytest.fixture
 def scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(strays, "PATIENCE", 0.5)
+    monkeypatch.setattr(script, "PATIENCE", 0.5)
     with node(monkeypatch) as scope:
         prepared(limits=replace(LIMITS, lend_wait=LIMIT))
         yield scope

@@ -13,7 +13,7 @@ import pytest
 from moorage.common import job, phases
 from moorage.common.job import Job
 from moorage.common.spec import parse
-from moorage.linux.usage import Usage
+from moorage.linux.cgroup import Usage
 from moorage.node.finding import Finding
 from moorage.root.cleanup.end_of_job import Leftover
 from moorage.root.records import record

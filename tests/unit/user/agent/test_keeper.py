@@ -15,7 +15,7 @@ from moorage.user.agent.keeper import Keeper
 from moorage.user.channel import Ear
 from moorage.user.cluster import first_node
 from moorage.user.cluster.first_node import Cluster
-from moorage.user.cluster.others import Others
+from moorage.user.cluster.invitation import Others
 
 
 def test_the_first_node_says_who_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

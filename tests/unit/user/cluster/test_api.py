@@ -14,8 +14,8 @@ from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
 from moorage.user.cluster import readiness
 from moorage.user.cluster.api import Access, Api, Refused
-from moorage.user.cluster.others import Others
-from moorage.user.cluster.registration import label
+from moorage.user.cluster.invitation import Others
+from moorage.user.cluster.node_resources import label
 from support.api import READY, ApiServer, Authority
 
 pytestmark = pytest.mark.commands("openssl")

@@ -17,12 +17,11 @@ from moorage.common.description import Kubernetes, Mooring, Segment
 from moorage.common.errors import MoorageError, UserError
 from moorage.common.hardware import Bind, Hardware, Resource
 from moorage.common.podman import Places
-from moorage.user.cluster import evidence, first_node, kind_progress, node_container, node_resources
+from moorage.user.cluster import failure, first_node, kind_progress, node_container, node_resources
 from moorage.user.cluster.failure import Failed
-from moorage.user.cluster.invitation import Invitation
+from moorage.user.cluster.invitation import Invitation, Others
 from moorage.user.cluster.kind_progress import Phase
 from moorage.user.cluster.node_resources import GIB, Share
-from moorage.user.cluster.others import Others
 from support.api import READY, ApiServer, Authority
 
 pytestmark = pytest.mark.commands("openssl")
@@ -367,7 +366,7 @@ class TestFailure:
         assert "nothing of that" in logs["containerd"]
 
     def test_no_secret_is_cut_in_two(self, site: Site) -> None:
-        key = f"-----BEGIN PRIVATE KEY-----\n{'hunter2 ' * evidence.MOST}\n-----END PRIVATE KEY-----"
+        key = f"-----BEGIN PRIVATE KEY-----\n{'hunter2 ' * failure.MOST}\n-----END PRIVATE KEY-----"
         (site.state / "said").write_text(key)
         site.kind(then=f"cat {site.state}/said; exit 1")
         assert "hunter2" not in self.fails(site).logs["kind"]

@@ -98,7 +98,7 @@ def node(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(node_container, "KUBECTL", "bin/sh")
     monkeypatch.setattr(node_container, "astray", lambda process, tree: False)
     monkeypatch.setattr(node_resources, "of_job", lambda tree, whole, environ: Share(2, 4 * GIB, 4 * GIB - 1))
-    monkeypatch.setattr("moorage.user.cluster.registration.name", lambda node: "berth2")
+    monkeypatch.setattr("moorage.user.cluster.node_resources.name", lambda node: "berth2")
     return node
 
 

@@ -20,7 +20,7 @@ from moorage.linux.links import links
 from moorage.linux.netns import inside, path
 from moorage.node.uplink_speed import Record, Speed, Spread
 from moorage.root.net import gateway
-from moorage.root.net.bench import processor, traffic
+from moorage.root.net.bench import testbed, traffic
 from moorage.root.net.bench.testbed import OUTSIDE, Stage, await_way_out, host, stage
 from moorage.root.net.gateway import Gateway, Site
 
@@ -79,7 +79,7 @@ def try_out(programs: Mapping[str, Path], repeat: int, seconds: float) -> tuple[
     with ExitStack() as stack:
         scene = stack.enter_context(stage())
         with inside(scene.outside):
-            port = stack.enter_context(traffic.serving(processor.pair()[1]))
+            port = stack.enter_context(traffic.serving(testbed.pair()[1]))
         ways = {BARE: Way(scene.node, str(OUTSIDE.ip), port)}
         for name, make in _drivers(programs).items():
             try:
@@ -132,7 +132,7 @@ def _sample(way: Way, seconds: float, *, must_hold: bool) -> Sample:
 
 
 def _figure(way: Way, name: str, seconds: float) -> float:
-    words = [name, str(processor.pair()[0]), way.address, str(way.port), str(seconds)]
+    words = [name, str(testbed.pair()[0]), way.address, str(way.port), str(seconds)]
     with inside(way.namespace):
         return float(run([sys.executable, "-IS", traffic.__file__, *words], limit=seconds + SLACK).stdout)
 

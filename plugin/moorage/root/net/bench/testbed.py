@@ -11,10 +11,11 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Final
 
+from moorage.common.command import run
 from moorage.common.errors import MoorageError
 from moorage.linux.links import Links, links
 from moorage.linux.netns import _NEW_NETWORK, _OURS, _checked, _libc, inside
-from moorage.root.net.bench import processor
+from moorage.root.net.bench import testbed
 
 CABLE: Final = "eth0"
 NODE: Final = IPv4Interface("192.0.2.1/24")
@@ -26,6 +27,12 @@ ROUTER: Final = {
     "ipv4/ip_local_port_range": "32768 60999",
 }
 READY: Final = 10.0
+# What /sys shows of links depends on who has mounted it.
+_HAND_OVER: Final = """
+mount -t sysfs sysfs /sys
+for queue in "/sys/class/net/$1/queues"/rx-*; do echo "$2" >"$queue/rps_cpus"; done
+"""
+_GROUP: Final = 32
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ def stage() -> Iterator[Stage]:
         node, outside = (stack.enter_context(host()) for _ in range(2))
         with inside(node), links() as here:
             peer = {"ifname": CABLE, "net_ns_fd": outside}
-            near, far = processor.pair()
+            near, far = testbed.pair()
             _connect(here, here.make("veth", CABLE, peer=peer), NODE, near)
             with inside(outside), links() as there:
                 _connect(there, there.index(CABLE) or 0, OUTSIDE, far)
@@ -55,7 +62,7 @@ def stage() -> Iterator[Stage]:
 def _connect(links: Links, index: int, address: IPv4Interface, worker: int) -> None:
     links.give_address(index, address)
     links.set_up(index)
-    processor.receives(worker, CABLE)
+    testbed.receives(worker, CABLE)
 
 
 @contextmanager
@@ -84,3 +91,20 @@ def await_way_out(namespace: int, given_up: Callable[[], bool]) -> None:
             if given_up() or time.monotonic() > end:
                 raise MoorageError(f"made no network within {READY:g} s")
             time.sleep(0.02)
+
+
+def pair() -> tuple[int, int]:
+    """For a host that asks and one that answers, the same throughout; with a single one they share it."""
+    here = sorted(os.sched_getaffinity(0))
+    return here[0], here[1 % len(here)]
+
+
+def receives(processor: int, link: str) -> None:
+    """Have it do what comes in by this link of the network namespace that we are in."""
+    run(["unshare", "--mount", "sh", "-euc", _HAND_OVER, "sh", link, mask(processor)])
+
+
+def mask(processor: int) -> str:
+    """As the kernel reads sets of processors: hexadecimal, 32 of them in a group, the last ones first."""
+    groups, place = divmod(processor, _GROUP)
+    return ",".join([f"{1 << place:08x}", *["00000000"] * groups])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.node import routes, subnets
+from moorage.node import routes
 from moorage.node.config.schema import Config
 from moorage.node.hostfiles import Node
 
@@ -45,9 +45,9 @@ def test_what_the_node_has_routes_to_is_left_to_the_site(
     path.parent.mkdir(parents=True)
     path.write_text(HEADER + "".join(lines))
     pool = Config().podman.pool
-    assert subnets.free(Node(tmp_path), pool) == free
-    assert subnets.choose(Node(tmp_path), pool) == (free or PARTS)
+    assert routes.free_subnets(Node(tmp_path), pool) == free
+    assert routes.choose_subnets(Node(tmp_path), pool) == (free or PARTS)
 
 
 def test_a_small_pool_has_parts_for_more_than_one_network_each(tmp_path: Path) -> None:
-    assert subnets.choose(Node(tmp_path), "10.88.16.0/20")[0] == "10.88.16.0/22"
+    assert routes.choose_subnets(Node(tmp_path), "10.88.16.0/20")[0] == "10.88.16.0/22"

@@ -7,13 +7,13 @@ from ipaddress import IPv4Network
 import pytest
 
 from moorage.common.errors import Taken
-from moorage.root.net.pool import choose
+from moorage.root.net.gateway import free_network
 
 POOL = IPv4Network("100.96.0.0/16")
 
 
 def chosen(job: int, *taken: str, pool: IPv4Network = POOL) -> str:
-    return str(choose(pool, job, [IPv4Network(text) for text in taken]))
+    return str(free_network(pool, job, [IPv4Network(text) for text in taken]))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.linux.usage import Usage
+from moorage.linux.cgroup import Usage
 
 
 @pytest.mark.parametrize(

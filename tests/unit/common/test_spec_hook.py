@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.option import HOOK, INHERITED, without
+from moorage.common.spec import HOOK, INHERITED, without
 
 SHIM = Path(__file__).parents[3] / "plugin" / "spank" / "moorage.c"
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from moorage.user.cluster import registration
+from moorage.user.cluster import node_resources
 from moorage.user.cluster.node_resources import GIB, Share
 
 # As Kubernetes has it.
@@ -24,12 +24,12 @@ LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
     ],
 )
 def test_name(host: str, node: str, name: str) -> None:
-    assert registration.name(node, host) == name
+    assert node_resources.name(node, host) == name
 
 
 @pytest.mark.parametrize("text", ["n1", "node.example.org", "a" * 100, "n1_", "a b", f"{'a' * 62}-b"])
 def test_a_label_is_one_for_kubernetes(text: str) -> None:
-    found = registration.label(text)
+    found = node_resources.label(text)
     assert LABEL.fullmatch(found)
     assert len(found) <= 63
 
@@ -45,5 +45,5 @@ def test_a_label_is_one_for_kubernetes(text: str) -> None:
     ],
 )
 def test_labels_say_what_slurm_gave(environ: dict[str, str], seen: dict[str, int], more: dict[str, str]) -> None:
-    labels = registration.labels("n1", Share(4, 8 * GIB, 7 * GIB), environ, seen)
+    labels = node_resources.labels("n1", Share(4, 8 * GIB, 7 * GIB), environ, seen)
     assert labels == {"moorage/node": "n1", "moorage/cpus": "4", "moorage/memory": "8192", **more}

@@ -9,7 +9,7 @@ import pytest
 
 from moorage.common.errors import MoorageError
 from moorage.linux.links import Links
-from moorage.root.net import underlay
+from moorage.root.net import peers
 from moorage.root.net.fabric import Site
 from moorage.root.net.peers import Rule
 from support.hosts import CABLE, Host
@@ -29,7 +29,7 @@ def listed(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("interface", [None, CABLE])
 def test_all_hosts_come_to_the_same(hosts: list[Host], listed: Path, place: int, interface: str | None) -> None:
     with inside(hosts[place].namespace):
-        planned = underlay.fabric(17, NAMES, NAMES[place], Rule(file=listed, interface=interface), Site())
+        planned = peers.fabric(17, NAMES, NAMES[place], Rule(file=listed, interface=interface), Site())
     assert planned.hosts == tuple(host.address for host in hosts)
     assert (planned.interface, planned.place, planned.mtu) == (CABLE, place, 1450)
 
@@ -37,7 +37,7 @@ def test_all_hosts_come_to_the_same(hosts: list[Host], listed: Path, place: int,
 def test_the_mtu_is_the_interfaces(hosts: list[Host], listed: Path) -> None:
     hosts[0].ip.link("set", index=hosts[0].index(CABLE), mtu=1400)
     with inside(hosts[0].namespace):
-        assert underlay.fabric(17, NAMES, "n1", Rule(file=listed), Site()).mtu == 1350
+        assert peers.fabric(17, NAMES, "n1", Rule(file=listed), Site()).mtu == 1350
 
 
 def test_a_link_that_comes_meanwhile_is_passed_over(
@@ -53,7 +53,7 @@ def test_a_link_that_comes_meanwhile_is_passed_over(
     by_index = Links.by_index
     monkeypatch.setattr(Links, "by_index", late)
     with inside(hosts[0].namespace):
-        assert underlay.fabric(17, NAMES, "n1", Rule(file=listed), Site()).interface == CABLE
+        assert peers.fabric(17, NAMES, "n1", Rule(file=listed), Site()).interface == CABLE
 
 
 @pytest.mark.parametrize(
@@ -71,12 +71,12 @@ def test_a_link_that_comes_meanwhile_is_passed_over(
 )
 def test_what_is_refused(hosts: list[Host], listed: Path, names: list[str], interface: str | None, line: str) -> None:
     with inside(hosts[0].namespace), pytest.raises(MoorageError) as refusal:
-        underlay.fabric(17, names, "n1", Rule(file=listed, interface=interface), Site())
+        peers.fabric(17, names, "n1", Rule(file=listed, interface=interface), Site())
     assert str(refusal.value) == line
 
 
 def test_hosts_behind_a_router_lie_on_the_interface_that_leads_there(hosts: list[Host], listed: Path) -> None:
     hosts[0].ip.route("add", dst="198.51.100.0/24", gateway="192.0.2.3")
     with inside(hosts[0].namespace):
-        planned = underlay.fabric(17, ["n1", "far"], "n1", Rule(file=listed), Site())
+        planned = peers.fabric(17, ["n1", "far"], "n1", Rule(file=listed), Site())
     assert [str(host) for host in planned.hosts] == ["192.0.2.1", "198.51.100.1"]

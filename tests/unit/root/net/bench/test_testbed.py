@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from moorage.root.net.bench import processor
+from moorage.root.net.bench import testbed
 
 
 @pytest.mark.parametrize(
@@ -20,10 +20,10 @@ from moorage.root.net.bench import processor
     ],
 )
 def test_mask(number: int, mask: str) -> None:
-    assert processor.mask(number) == mask
+    assert testbed.mask(number) == mask
 
 
 @pytest.mark.parametrize(("there", "pair"), [({5, 3, 4}, (3, 4)), ({7}, (7, 7))])
 def test_two_that_may_be_used(monkeypatch: pytest.MonkeyPatch, there: set[int], pair: tuple[int, int]) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: there)
-    assert processor.pair() == pair
+    assert testbed.pair() == pair

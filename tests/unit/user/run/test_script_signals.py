@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.user.run.strays import Strays
+from moorage.user.run.script import Strays
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from moorage.root.net.bench import processor
+from moorage.root.net.bench import testbed
 from support.hosts import CABLE, arrives, connected
 from support.namespaces import inside
 
@@ -16,10 +16,10 @@ HANDED_ON, NUMBER = 9, 12
 
 
 def test_another_one_takes_over() -> None:
-    near, far = processor.pair()
+    near, far = testbed.pair()
     with connected(2) as hosts:
         with inside(hosts[1].namespace):
-            processor.receives(far, CABLE)
+            testbed.receives(far, CABLE)
         sender, receiver = (host.udp(str(host.address), 5000) for host in hosts)
         with sender, receiver:
             before = handed_on(far)
