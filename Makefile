@@ -18,10 +18,11 @@ help:
 	echo
 	sed -n 's/^#: //p' Makefile
 
-#: make demo       a job with a cluster in the virtual Slurm, from its submission until nothing of it is left
+#: make demo       a job with a cluster in the virtual Slurm, from its submission until nothing of it is left;
+#:                 RECORDING=docs/demo.svg keeps the picture that the README shows
 demo:
 	tools/expect demo
-	tools/as-root tools/bootstrap tests/lab/lab demo
+	tools/as-root tools/bootstrap tests/lab/lab demo $(RECORDING:%=--recording=%)
 
 #: make test       lint, unit, native, lab: each is a verb of its own, too; what the lab is made of is built first
 test:

@@ -129,7 +129,7 @@ def measure_start(arguments: argparse.Namespace) -> None:
 
 def show_demo(arguments: argparse.Namespace) -> None:
     with one_guest(arguments) as lab:
-        demo.show(lab.first)
+        demo.show(lab.first, arguments.recording)
 
 
 def check_rollout(arguments: argparse.Namespace) -> int:
@@ -176,7 +176,7 @@ def parser() -> argparse.ArgumentParser:
         verb(measure_baseline, "baseline", "measure a plain kind cluster in a Slurm job, without Moorage")
     )
     _bench_options(verb(measure_start, "bench-start", "measure starts of a cluster, with Moorage and without, in turn"))
-    _guest_options(verb(show_demo, "demo", "show a job with a cluster, from its submission until nothing is left"))
+    _demo_options(verb(show_demo, "demo", "show a job with a cluster, from its submission until nothing is left"))
     what = "install Moorage on a bare guest by its role, try it, and take it off again, to the last file"
     _guest_options(verb(check_rollout, "rollout-check", what))
     return top
@@ -210,6 +210,12 @@ def _submit_options(command: argparse.ArgumentParser) -> None:
 
 def _baseline_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--form", action="append", choices=baseline.FORMS, help="warm, cold, or (default) both")
+    _guest_options(command)
+
+
+def _demo_options(command: argparse.ArgumentParser) -> None:
+    text = "where the recording goes, an SVG (default: %(default)s)"
+    command.add_argument("--recording", type=Path, default=CACHE / "demo.svg", help=text)
     _guest_options(command)
 
 

@@ -1,6 +1,8 @@
-"""Moorage's main job, shown: a user submits, a cluster comes up in his job and does its work, and nothing is left."""
+"""Moorage's main job, shown: a user submits, a cluster comes up in the job and does its work, and nothing is left."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from moorage.common.errors import MoorageError
 
@@ -13,6 +15,7 @@ from .lingering import lingering
 from .machine import Machine
 from .payload import CARRIED
 from .progress import phase
+from .recording import Recording
 from .share import job_of
 
 USER = "alice"
@@ -44,37 +47,44 @@ show "$@"
 """
 
 
-def show(machine: Machine) -> None:
-    """Print the job's output as it comes, then the phases of its start, where its processes were, and what was left."""
+def show(machine: Machine, place: Path) -> None:
+    """Print the job's output as it comes, then the phases of its start, where its processes were, and what was left.
+
+    The same is recorded in `place`, as a picture.
+    """
     make_ready(machine)
+    recording = Recording()
     with lingering(machine.shell, USER):
-        told, cgroup, processes, left = watched(machine)
+        told, cgroup, processes, left = watched(machine, recording)
     inside = len(processes) - len(outside(processes, cgroup))
     print("\nseconds since the start of the job, and taken:", *moored.table(told), sep="\n")
     print(f"where its {len(processes)} processes were:", *places(processes), sep="\n")
-    if left:
-        print(f"left on the node: {report(left)}")
+    recording.say(f"left on the node: {report(left) if left else 'nothing'}")
+    recording.save(place)
+    print(f"recorded in {place}")
     print(f"demo: ready={moored.ready(told):.0f} in_job={inside}/{len(processes)} leftovers={len(left)}")
     if faults := amiss(processes, cgroup, left):
         raise MoorageError(f"the job has not shown what it should: {', '.join(faults)}")
 
 
 def amiss(processes: set[Seen], cgroup: str, left: list[Thing]) -> list[str]:
-    """Who has seen no cluster has seen nothing outside of its job either."""
+    """What the job has not shown; without a cluster, processes outside of the job prove nothing."""
     absent = CLUSTER - {seen.name for seen in processes}
     faults = [f"no {name} was seen" for name in sorted(absent)]
     faults += [f"{seen.name} ran in {seen.cgroup}" for seen in outside(processes, cgroup)]
     return faults + ["something is left on the node"] * bool(left)
 
 
-def watched(machine: Machine) -> tuple[str, str, set[Seen], list[Thing]]:
+def watched(machine: Machine, recording: Recording) -> tuple[str, str, set[Seen], list[Thing]]:
     """One job: its output, its cgroup, the processes there were while its cluster ran, and what it left."""
     shell, who = machine.shell, owner(machine.shell, USER)
     before, others = record(machine), census(shell, who)
     job = moored.moored(shell, SCRIPT)
-    print(f"$ sbatch {moored.MOORED} job.sh\nSubmitted batch job {job.id}", flush=True)
+    recording.say(
+        f"$ sbatch {moored.MOORED} job.sh\nSubmitted batch job {job.id}\n$ tail --follow {Path(job.place).name}"
+    )
     try:
-        cgroup = job_of(follow(job))
+        cgroup = job_of(follow(job, recording))
         processes = census(shell, who) - others
         let_through(job)
         with phase("the job ends"):
@@ -86,7 +96,7 @@ def watched(machine: Machine) -> tuple[str, str, set[Seen], list[Thing]]:
     return job.output, cgroup, processes, settled(machine, before)[1]
 
 
-def follow(job: Job) -> str:
+def follow(job: Job, recording: Recording) -> str:
     """Print its output until it waits at its gate; returns the line before, which names its cgroup."""
     argv = ["sh", "-c", FOLLOW, "sh", job.id, job.place]
     with job.shell.lines(argv, user=job.user, limit=moored.START_LIMIT) as output:
@@ -94,6 +104,6 @@ def follow(job: Job) -> str:
         for line in output:
             if line == SAYS:
                 return said
-            print(f"| {line}", flush=True)
+            recording.say(line)
             said = line
     raise MoorageError(f"job {job.id} has ended before its cluster had done its work")
