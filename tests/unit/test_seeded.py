@@ -75,8 +75,8 @@ def test_an_unknown_defect_is_refused() -> None:
     ("code", "said"),
     [
         (0, "MISSED   x (1.0 s) "),
-        (1, "caught   x (1.0 s) tests/unit/test_x.py::test_it"),
-        (2, "INVALID (exit code 2) x (1.0 s) tests/unit/test_x.py::test_it"),
+        (1, "caught   x (1.0 s) tests/unit/test_x.py::test_it[a b]"),
+        (2, "INVALID (exit code 2) x (1.0 s) tests/unit/test_x.py::test_it[a b]"),
         (None, "TIMEOUT  x (1.0 s) "),
     ],
 )
@@ -95,7 +95,7 @@ def test_only_a_failed_test_counts_and_the_file_is_whole_again(
         assert tree == tmp_path
         assert tests == ("tests/unit/test_x.py",)
         seen.append(module.read_text())
-        output = "FAILED tests/unit/test_x.py::test_it - assert\n" if code in (1, 2) else ""
+        output = "FAILED tests/unit/test_x.py::test_it[a b] - assert\n" if code in (1, 2) else ""
         return seeded.Outcome(code, 1.0, output)
 
     monkeypatch.setattr(seeded, "run_tests", run_tests)
