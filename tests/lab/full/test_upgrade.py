@@ -7,16 +7,18 @@ from collections.abc import Iterator
 import pytest
 
 from moorage import __version__
-from virtual import builds
+from virtual import builds, history
 from virtual.aboard import RUN, Roles, aboard, tell
 from virtual.cache import CACHE
 from virtual.cluster import Cluster
-from virtual.jobs import MOORED, run
+from virtual.jobs import MOORED, Job, run
 from virtual.record import Request
+from virtual.shell import Shell
 from virtual.site import Site
 
 DIRECTORY = CACHE / "test-upgrade"
 PORT = 23000
+OLD = "0.0.1"
 NEW = "99.0"
 VERSIONS = "/opt/moorage/versions"
 SCRIPT = f"""
@@ -53,12 +55,7 @@ def test_a_running_job_keeps_its_release(lab: Cluster) -> None:
         job.wait_gone()
     finally:
         job.cancel("--quiet")
-    assert f"before: moorage {__version__}\n" in job.output
-    assert f"after: moorage {__version__}\n" in job.output
-    assert "a container still starts\n" in job.output
-    assert job.accounted("ExitCode") == ["0:0"]
-    places = ("/var/lib/moorage/jobs", "/var/lib/moorage/scratch", "/run/moorage")
-    assert shell.output("find", *places, "-maxdepth", "1", "-name", f"{job.id}*") == ""
+    ended_clean(shell, job, __version__)
 
     assert f"moorage {NEW}\n" in run(shell, "moorage --version", MOORED, "--cpus-per-task=1", "--mem=512M").output
     site.install(NEW)
@@ -66,3 +63,36 @@ def test_a_running_job_keeps_its_release(lab: Cluster) -> None:
     assert new.startswith(f"{NEW}-")
     lab.first.examine()
     lab.wait_idle()
+
+
+@pytest.mark.skipif(not history.has(history.BEFORE_THE_MOVE), reason="this checkout has no history before the move")
+def test_a_job_of_the_release_before_the_move_ends_clean(lab: Cluster) -> None:
+    """New hooks and units start the names of modules that the old release knows."""
+    shell = lab.first.shell
+    source = history.unpacked(history.BEFORE_THE_MOVE, lab.directory / "before-the-move")
+    (lab.directory / "old").mkdir()
+    Site(lab.directory / "old", lab.first, source=source).install(OLD)
+    job = aboard(shell, SCRIPT, "--time=120")
+    job.wait_said("before:")
+    try:
+        Site(lab.directory / "site", lab.first).install(NEW)
+        assert shell.output("moorage", "--version").endswith(f" {NEW}")
+        # Its unit is the new one, and starts the warden of the job's own release.
+        Roles(job).kill("warden")
+        tell(job, "upgraded")
+        job.wait_gone()
+    finally:
+        job.cancel("--quiet")
+    ended_clean(shell, job, OLD)
+    lab.first.examine()
+    lab.wait_idle()
+
+
+def ended_clean(shell: Shell, job: Job, release: str) -> None:
+    """The job had this release from its start to its end, and left nothing."""
+    assert f"before: moorage {release}\n" in job.output
+    assert f"after: moorage {release}\n" in job.output
+    assert "a container still starts\n" in job.output
+    assert job.accounted("ExitCode") == ["0:0"]
+    places = ("/var/lib/moorage/jobs", "/var/lib/moorage/scratch", "/run/moorage")
+    assert shell.output("find", *places, "-maxdepth", "1", "-name", f"{job.id}*") == ""

@@ -36,6 +36,7 @@ CONFIGURATION: dict[str, dict[str, object]] = {
 }
 INPUTS: tuple[Input, ...] = (json.dumps(CONFIGURATION), Path(__file__), *PRODUCT)
 
+_VERSION = re.compile(r'__version__ = "[^"]+"')
 _CHANGED = re.compile(r"^guest +:.*\bchanged=(\d+)", re.MULTILINE)
 
 
@@ -47,13 +48,13 @@ def install(tree: Path, place: Path) -> None:
     shutil.rmtree(wheels)
 
 
-def brought(place: Path, python: str, release: str = __version__) -> Path:
-    """A directory of wheels as an admin would bring it to his nodes; ours may call itself another release."""
+def brought(place: Path, python: str, release: str = __version__, source: Path = SOURCE) -> Path:
+    """A directory of wheels as an administrator brings it to the nodes; ours may call itself another release."""
     wheels = place / "wheels"
     wheels.mkdir(parents=True)
     for wheel in dependencies(python).glob("*.whl"):
         shutil.copy(wheel, wheels)
-    _build_wheel(place, wheels, release)
+    _build_wheel(place, wheels, release, source)
     return wheels
 
 
@@ -76,17 +77,17 @@ def dependencies(python: str) -> Path:
     return cached(f"wheels-{python}", wanted, build)
 
 
-def _build_wheel(place: Path, wheels: Path, release: str) -> None:
+def _build_wheel(place: Path, wheels: Path, release: str, tree: Path) -> None:
     """From a copy, because the build leaves files beside its sources."""
     source = place / "source"
-    for part in PRODUCT:
+    for part in (tree / name for name in PARTS):
         target = source / part.name
         if part.is_dir():
             shutil.copytree(part, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(part, target)
     package = source / "plugin/moorage/__init__.py"
-    package.write_text(package.read_text().replace(f'"{__version__}"', f'"{release}"'))
+    package.write_text(_VERSION.sub(f'__version__ = "{release}"', package.read_text()))
     # The same source makes the same wheel, whenever that is.
     env = {"SOURCE_DATE_EPOCH": "1700000000"}
     run([sys.executable, "-c", BUILD, wheels], cwd=source, env=env, limit=LIMIT, log=place.with_suffix(".log"))

@@ -13,7 +13,6 @@ from . import installation
 from .machine import Machine
 from .payload import CARRIED, IMAGE
 
-ANSIBLE = installation.SOURCE / "ansible"
 # An emulated guest takes ten seconds and more for each task.
 LIMIT = 3600.0
 PYTHON = "import sys; print('{}.{}'.format(*sys.version_info))"
@@ -21,12 +20,13 @@ PYTHON = "import sys; print('{}.{}'.format(*sys.version_info))"
 
 @dataclass(frozen=True)
 class Site:
-    """`directory` keeps what he brings along and the log of each play."""
+    """`directory` keeps what the administrator brings along and the log of each play; `source` is the product's tree."""
 
     directory: Path
     machine: Machine
     # That the machine is in.
     groups: tuple[str, ...] = ("compute", "controller")
+    source: Path = installation.SOURCE
 
     def install(self, release: str = __version__, **more: object) -> int:
         """How many tasks have changed something; `more` is what the site says besides."""
@@ -38,14 +38,14 @@ class Site:
     def _play(self, playbook: str, release: str, more: Mapping[str, object]) -> int:
         inventory = self._inventory(self._wheels(release), more)
         log = self.directory / f"{playbook}-{len(list(self.directory.glob('*.log')))}.log"
-        installation.play(ANSIBLE / f"{playbook}.yml", inventory, limit=LIMIT, log=log)
+        installation.play(self.source / f"ansible/{playbook}.yml", inventory, limit=LIMIT, log=log)
         return installation.changed(log.read_text())
 
     def _wheels(self, release: str) -> Path:
         place = self.directory / release
         if place.exists():
             return place / "wheels"
-        return installation.brought(place, self.machine.shell.output("python3", "-c", PYTHON), release)
+        return installation.brought(place, self.machine.shell.output("python3", "-c", PYTHON), release, self.source)
 
     def _inventory(self, wheels: Path, more: Mapping[str, object]) -> Path:
         ssh = self.directory / "ssh"
