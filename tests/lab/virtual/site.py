@@ -20,7 +20,7 @@ PYTHON = "import sys; print('{}.{}'.format(*sys.version_info))"
 
 @dataclass(frozen=True)
 class Site:
-    """`directory` keeps what the administrator brings along and the log of each play; `source` is the product's tree."""
+    """`directory` keeps what the administrator brings and the log of each play; `source` is the product's tree."""
 
     directory: Path
     machine: Machine
