@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from moorage.common import command
 from moorage.common.command import CommandFailed, run
@@ -176,3 +178,13 @@ def test_verbs_say_first_what_they_take(verb: str) -> None:
 def test_make_without_a_verb_helps() -> None:
     shown = run(["make", "-C", TOOLS.parent], env={"PATH": command.PATH}).stdout
     assert all(f"make {verb}" in shown for verb in ("check", "demo", "test", "lint", "unit", "native", "lab", "clean"))
+
+
+def test_pre_commit_fetches_no_foreign_repository() -> None:
+    repositories = yaml.safe_load((TOOLS.parent / ".pre-commit-config.yaml").read_text())["repos"]
+    hooks = [hook for repository in repositories for hook in repository["hooks"]]
+    assert {repository["repo"] for repository in repositories} == {"local"}
+    assert {hook["language"] for hook in hooks} == {"system"}
+    programs = [word for hook in hooks for word in hook["entry"].split() if word.startswith("tools/")]
+    assert len(programs) == 2 * len(hooks)
+    assert all(os.access(TOOLS.parent / program, os.X_OK) for program in programs)
