@@ -16,7 +16,9 @@ from support.wording import ELLIPSIS, PLUGIN, of_c, of_python, wordings
 from virtual import cli, guide
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})
+PAGES = sorted(
+    {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")}
+)
 ADMIN_GUIDE = ROOT / "docs/admin-guide.md"
 PICTURES = sorted(ROOT.glob("docs/*.svg"))
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)|!\[(?P<seen>[^\]]*)\]\((?P<picture>[^)\s]+)\)")

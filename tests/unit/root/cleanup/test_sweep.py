@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -145,7 +146,8 @@ def test_there_is_a_limit(cleared: list[int]) -> None:
 class TestCommand:
     @pytest.fixture(autouse=True)
     def root(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        """The command sees root; whoever runs the test owns the state files, and the check of their owner sees that."""
+        monkeypatch.setattr(verb, "os", SimpleNamespace(geteuid=lambda: 0))
 
     def test_by_itself_it_only_says(self, cleared: list[int], capsys: pytest.CaptureFixture[str]) -> None:
         state(17, boot=EARLIER)
@@ -194,7 +196,7 @@ class TestCommand:
         )
 
     def test_it_is_roots(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        monkeypatch.setattr(verb, "os", SimpleNamespace(geteuid=lambda: 1000))
         with pytest.raises(UserError, match="only root"):
             verb.main([])
         assert not issubclass(UserError, UsageError)
