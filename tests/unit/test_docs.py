@@ -199,3 +199,18 @@ def test_tables_are_whole(page: Path) -> None:
 
 def test_a_row_that_lacks_a_cell_is_noticed() -> None:
     assert ragged("| a | b |\n|---|---|\n| 1 |\n") == ["| 1 |"]
+
+
+def headless(text: str) -> list[str]:
+    """First rows of tables that are no headings: something stands between them and the rows above."""
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    return [table.splitlines()[0] for table in tables if not re.match(r".*\n\|[-| :]+\|\n", table)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_tables_begin_with_headings(page: Path) -> None:
+    assert headless(page.read_text()) == []
+
+
+def test_a_table_that_is_cut_in_two_is_noticed() -> None:
+    assert headless("| a | b |\n|---|---|\n| 1 | 2 |\n\n| 3 | 4 |\n") == ["| 3 | 4 |"]
