@@ -13,4 +13,5 @@ END
 podman save --quiet --output mine.tar localhost/mine:1
 moorage load mine.tar
 kubectl run mine --image=localhost/mine:1 --image-pull-policy=Never --restart=Never --attach --quiet \
-    --pod-running-timeout=5m -- cat /note
+    --pod-running-timeout=5m -- cat /note >/dev/null
+kubectl logs pod/mine

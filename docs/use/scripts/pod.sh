@@ -7,5 +7,5 @@ image=${IMAGE:-localhost/tool:1}
 
 moorage load "$archive"
 kubectl run tool --image="$image" --image-pull-policy=Never --restart=Never --attach --quiet \
-    --pod-running-timeout=5m -- expr 6 '*' 7 >result.txt
-cat result.txt
+    --pod-running-timeout=5m -- expr 6 '*' 7 >/dev/null
+kubectl logs pod/tool | tee result.txt
