@@ -9,5 +9,5 @@ srun podman load --quiet --input "$archive"
 srun podman run --detach --name part --network moorage --cap-add=net_raw "$image" sleep 600
 srun podman inspect --format '{{.NetworkSettings.Networks.moorage.IPAddress}}' part >addresses
 while read -r address; do
-    podman exec part ping -c 1 "$address"
+    podman exec part ping -c 1 "$address" </dev/null
 done <addresses
