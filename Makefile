@@ -2,7 +2,7 @@
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 # The last two are most easily disturbed, and nothing is run after a part that fails.
-PARTS = lint unit build demo native lab walk unstable clusters nodes ipv6 three endings survivals together sizes references guide rollout role upgrade bench-net starts
+PARTS = lint unit build demo native lab walk unstable clusters nodes ipv6 three endings survivals together sizes references guide pages rollout role upgrade bench-net starts
 ARMS = warm cold
 REPEAT = 2
 ROUNDS = 9

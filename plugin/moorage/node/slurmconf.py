@@ -23,7 +23,7 @@ WANTED: Final = {
 }
 NAME: Final = "moorage"
 HOOK: Final = f"50-{NAME}"
-EXPLAINED: Final = "docs/configuration.md"
+EXPLAINED: Final = "docs/install/slurm.md"
 LIMITS: Final = frozenset({"prologtimeout", "epilogtimeout", "prologepilogtimeout"})
 # What is looked for; with the thousands of nodes and partitions of a large site the rest is long.
 KEYS: Final = LIMITS | {

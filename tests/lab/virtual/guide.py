@@ -1,7 +1,7 @@
-"""The commands in a guide: taken out of its text, to be typed as they stand by whom the guide says.
+"""The commands in the pages about installing: taken out of their text, to be typed as they stand.
 
-A block that begins with ```bash lab node is typed on a node by root; admin is whoever runs Ansible, user a user of the
-cluster. What begins with ```bash alone is there to be read.
+A block that begins with ```bash lab node is typed on a node by root, ```bash lab admin where Ansible runs, and ```bash
+lab user by a user of the cluster. A block that begins with ```bash alone is only to be read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+# In the order in which they are typed.
+PAGES: Final = ("docs/install/by-role.md", "docs/install/upgrade.md")
 TYPED: Final = "lab"
 PEOPLE: Final = ("admin", "node", "user")
 
