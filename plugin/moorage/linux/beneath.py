@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from moorage.linux import mounts
+from moorage.linux import libc, mounts
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # How often something is detached from one name before it is given up.
 MOST_MOUNTS: Final = 64
 
-_OPENAT2: Final = 437
 _SAME_MOUNT: Final = 1
 _NO_LINKS: Final = 4
 _BENEATH: Final = 8
 # A pipe without a writer would keep whoever opens it waiting.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_libc: Final = ctypes.CDLL(None, use_errno=True)
+# struct open_how: flags, mode, resolve.
+_HOW: Final = struct.Struct("=3Q")
 T = TypeVar("T")
-
-
-class _How(ctypes.Structure):
-    """struct open_how."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 @contextmanager
@@ -78,9 +72,4 @@ def regular(parent: int, path: str) -> int:
 
 
 def _open(parent: int, name: str, flags: int = DIRECTORY, resolve: int = _SAME_MOUNT | _NO_LINKS) -> int:
-    how = _How(flags, 0, resolve)
-    words = (ctypes.c_long(_OPENAT2), ctypes.c_int(parent), os.fsencode(name), ctypes.byref(how))
-    descriptor = int(_libc.syscall(*words, ctypes.c_size_t(ctypes.sizeof(how))))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
-    return descriptor
+    return libc.openat2(parent, name, _HOW.pack(flags, 0, resolve))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+
+from moorage.linux import libc
 
 NOSUID: Final = 2
 NODEV: Final = 4
@@ -18,16 +19,9 @@ _SLAVE: Final = 1 << 19
 _SHARED: Final = 1 << 20
 _LAZY: Final = 2
 _NOFOLLOW: Final = 8
-# The same on every architecture.
-_FSOPEN: Final = 430
-_FSCONFIG: Final = 431
-_FSMOUNT: Final = 432
-_CREATE: Final = 6
-_CLOEXEC: Final = 1
 
 TABLE: Final = Path("/proc/self/mountinfo")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -73,8 +67,7 @@ def holding(place: Path, mounts: list[Mount]) -> Mount:
 
 def mount(kind: str, source: str, point: Path, flags: int = 0, options: str = "") -> None:
     """mount(2): a file system of this kind, or with flags of ours another use of the call."""
-    words = (os.fsencode(source), os.fsencode(point), kind.encode() or None)
-    _checked(_libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None), point)
+    libc.mount(source, point, kind, flags, options)
 
 
 def mount_tmpfs(point: Path, *, size: int, inodes: int, uid: int, gid: int, mode: int, flags: int = 0) -> None:
@@ -103,31 +96,17 @@ def bind(source: Path, point: Path) -> None:
 
 
 def unmount(point: Path, *, lazy: bool = False) -> None:
-    _checked(_libc.umount2(os.fsencode(point), _NOFOLLOW | (_LAZY if lazy else 0)), point)
+    libc.umount(point, _NOFOLLOW | (_LAZY if lazy else 0))
 
 
 def detached(kind: str) -> int:
     """A descriptor of the kernel's file system of this kind, mounted nowhere."""
-    context = _call(_FSOPEN, kind.encode(), _CLOEXEC)
+    context = libc.fsopen(kind)
     try:
-        _call(_FSCONFIG, context, _CREATE, None, None, 0)
-        return _call(_FSMOUNT, context, _CLOEXEC, 0)
+        libc.fsconfig_create(context)
+        return libc.fsmount(context)
     finally:
         os.close(context)
-
-
-def _call(number: int, *words: bytes | int | None) -> int:
-    """A system call that the C library does not know (glibc before 2.36)."""
-    result = int(_libc.syscall(number, *words))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
-
-
-def _checked(result: int, point: Path) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), os.fspath(point))
 
 
 def _unescaped(name: str) -> str:

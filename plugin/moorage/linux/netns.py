@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import re
@@ -13,10 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from moorage.common.errors import MoorageError
+from moorage.linux import libc
 
 _NETWORK: Final = re.compile(r"net:\[[0-9]+\]")
 _OWNING_NAMESPACE: Final = 0xB701
 _OWNER: Final = 0xB704
+_OURS: Final = Path("/proc/thread-self/ns/net")
 
 
 class NotTheirs(MoorageError):
@@ -32,7 +33,7 @@ def verify(descriptor: int, uid: int) -> None:
     name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
     if not _NETWORK.fullmatch(name):
         raise NotTheirs("this is no network namespace")
-    if Path("/proc/thread-self/ns/net").samefile(f"/proc/self/fd/{descriptor}") or _owner(descriptor) != uid:
+    if _OURS.samefile(f"/proc/self/fd/{descriptor}") or _owner(descriptor) != uid:
         raise NotTheirs(f"the network namespace is not one of user {uid}'s own")
 
 
@@ -49,30 +50,41 @@ def _owner(descriptor: int) -> int:
     return int.from_bytes(answer, sys.byteorder)
 
 
-_NEW_NETWORK: Final = 0x40000000
+def create() -> int:
+    """A descriptor of a new network namespace, which exists as long as somebody uses it."""
+    with _returning():
+        libc.unshare(libc.NEW_NETWORK)
+        return _current()
 
-_OURS: Final = Path("/proc/thread-self/ns/net")
 
-_libc: Final = ctypes.CDLL(None, use_errno=True)
+def enter(namespace: int) -> None:
+    """Move this thread to the network namespace, and with it all that it starts from now on."""
+    libc.setns(namespace, libc.NEW_NETWORK)
 
 
 @contextmanager
 def inside(namespace: int) -> Iterator[None]:
-    """This thread, and what it starts, is in there for a while."""
-    ours = os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _checked(_libc.setns(namespace, _NEW_NETWORK))
+    """Move this thread to the network namespace for the block."""
+    with _returning():
+        enter(namespace)
         yield
-    finally:
-        _checked(_libc.setns(ours, _NEW_NETWORK))
-        os.close(ours)
 
 
 def path(namespace: int) -> str:
-    """By which another program finds it."""
+    """The path by which another program finds the namespace."""
     return f"/proc/{os.getpid()}/fd/{namespace}"
 
 
-def _checked(result: int) -> None:
-    if result:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+@contextmanager
+def _returning() -> Iterator[None]:
+    """Move this thread back to its present network namespace at the end of the block."""
+    ours = _current()
+    try:
+        yield
+    finally:
+        enter(ours)
+        os.close(ours)
+
+
+def _current() -> int:
+    return os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)

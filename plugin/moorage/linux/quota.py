@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import struct
@@ -11,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from moorage.linux import libc
+
 # Projects of a site are numbered from 1; jobs from here.
 FIRST: Final = 1 << 30
 
@@ -18,13 +19,11 @@ _GET_ATTRIBUTES: Final = 0x801C581F
 _SET_ATTRIBUTES: Final = 0x401C5820
 _ATTRIBUTES: Final = struct.Struct("=IIIII8x")
 _INHERIT: Final = 0x200
-_QUOTACTL_FD: Final = 443
 _GET_QUOTA: Final = 0x800007
 _SET_QUOTA: Final = 0x800008
 _PROJECT: Final = 2
 _QUOTA: Final = struct.Struct("=8QI4x")
 _LIMITS: Final = 1 | 4
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def project_of(job: int) -> int:
@@ -62,14 +61,14 @@ def unbound(place: Path, project: int) -> None:
 
 def limits(place: Path, project: int) -> tuple[int, int]:
     """How many bytes and inodes a project may have on the file system of `place`, 0 being no bound."""
-    quota = ctypes.create_string_buffer(_QUOTA.size)
+    quota = bytearray(_QUOTA.size)
     with _opened(place) as descriptor:
         try:
             _call(descriptor, _GET_QUOTA, project, quota)
         except FileNotFoundError:
             # XFS says so of a project that it has never heard of; ext4 says zeros.
             return 0, 0
-    blocks, _, _, inodes, *_ = _QUOTA.unpack(quota.raw)
+    blocks, _, _, inodes, *_ = _QUOTA.unpack(quota)
     return blocks << 10, inodes
 
 
@@ -88,13 +87,11 @@ def _attributes(descriptor: int) -> tuple[int, ...]:
 
 def _limit(descriptor: int, project: int, size: int, inodes: int) -> None:
     limits = _QUOTA.pack(size >> 10, 0, 0, inodes, 0, 0, 0, 0, _LIMITS)
-    _call(descriptor, _SET_QUOTA, project, ctypes.create_string_buffer(limits, _QUOTA.size))
+    _call(descriptor, _SET_QUOTA, project, bytearray(limits))
 
 
-def _call(descriptor: int, command: int, project: int, quota: ctypes.Array[ctypes.c_char]) -> None:
-    words = (ctypes.c_long(_QUOTACTL_FD), ctypes.c_uint(descriptor), ctypes.c_uint(command << 8 | _PROJECT))
-    if _libc.syscall(*words, ctypes.c_uint(project), quota):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "project quota")
+def _call(descriptor: int, command: int, project: int, quota: bytearray) -> None:
+    libc.quotactl(descriptor, command << 8 | _PROJECT, project, quota)
 
 
 @contextmanager
