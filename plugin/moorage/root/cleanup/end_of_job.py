@@ -106,7 +106,7 @@ def _kill(job: int) -> None:
     with suppress(OSError, MoorageError):
         known = state.load(job)
         if known and (leaf := _leaf(known)):
-            cgroup.kill(leaf.path / delegation.TREE, Deadline(DYING))
+            cgroup.kill(leaf.path / delegation.NAME, Deadline(DYING))
 
 
 def _leaf(known: State) -> Leaf | None:
@@ -173,7 +173,7 @@ class _Clearance:
         self.cgroups = top = leaf.step if cgroup.holds(leaf.job, os.getpid()) else leaf.job
         # The rest of the time is for the rest.
         patience = self.deadline.within(min(known.limits.kill_wait, self.deadline.left / 2))
-        self._attempt(top, lambda: _wake(leaf.path / delegation.TREE, patience.within(patience.left / 2)))
+        self._attempt(top, lambda: _wake(leaf.path / delegation.NAME, patience.within(patience.left / 2)))
         self._attempt(top, lambda: self._end_tree(known, patience))
         # Slurm removes each of its directories only once, and by then ours was still in there.
         self._attempt(top, lambda: cgroup.remove(top))
