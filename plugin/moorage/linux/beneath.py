@@ -1,4 +1,4 @@
-"""Directories opened so that neither a link nor a mount can lead elsewhere."""
+"""Opens directories and files so that neither a link nor a mount can lead elsewhere."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Final, TypeVar
 from moorage.linux import libc, mounts
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# How often something is detached from one name before it is given up.
+# At most so many mounts are detached from one name.
 MOST_MOUNTS: Final = 64
 
 _SAME_MOUNT: Final = 1
 _NO_LINKS: Final = 4
 _BENEATH: Final = 8
-# A pipe without a writer would keep whoever opens it waiting.
+# Without O_NONBLOCK, opening a pipe without a writer would wait for one.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # struct open_how: flags, mode, resolve.
 _HOW: Final = struct.Struct("=3Q")
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @contextmanager
 def opened(place: Path) -> Iterator[int]:
-    """A directory of root's, by its path."""
+    """The descriptor of a directory of root's, by its path."""
     descriptor = os.open(place, DIRECTORY)
     try:
         yield descriptor
@@ -39,9 +39,9 @@ def opened(place: Path) -> Iterator[int]:
 
 @contextmanager
 def entered(parent: int, name: str) -> Iterator[int]:
-    """The directory of this name in `parent` itself; what is mounted over it is detached, and never looked at.
+    """The descriptor of a directory in `parent`. Mounts over it are detached, and never opened.
 
-    To open a mount could mean to wait for ever: its owner may serve it himself.
+    Opening a mount can take for ever: a user may be its server.
     """
     descriptor = unmounting(parent, name, lambda: _open(parent, name))
     try:
@@ -51,7 +51,7 @@ def entered(parent: int, name: str) -> Iterator[int]:
 
 
 def unmounting(parent: int, name: str, act: Callable[[], T]) -> T:
-    """What `act` returns once nothing is mounted over this name in a directory that only root can write."""
+    """Detach all mounts over this name, in a directory that only root can write, until `act` succeeds; its result."""
     for _ in range(MOST_MOUNTS):
         try:
             return act()
@@ -63,7 +63,7 @@ def unmounting(parent: int, name: str, act: Callable[[], T]) -> T:
 
 
 def regular(parent: int, path: str) -> int:
-    """A descriptor of the regular file at this path in a tree that somebody else has filled."""
+    """A descriptor of the regular file at this path, in a tree whose content is not trusted."""
     descriptor = _open(parent, path, _FILE, _SAME_MOUNT | _NO_LINKS | _BENEATH)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

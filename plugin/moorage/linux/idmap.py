@@ -1,4 +1,4 @@
-"""Mounts whose owners are others than those on disk, made by the calls of Linux 5.12."""
+"""Idmapped mounts (Linux 5.12): files appear with other owners than on disk."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _CLONE: Final = 1
 _ATTRIBUTES: Final = struct.Struct("=4Q")
 _IDMAP: Final = 0x00100000
 _PRIVATE: Final = 1 << 18
-# The kernel takes no more lines in one map.
+# The most lines that the kernel takes in one map.
 MOST_LINES: Final = 340
 
 
 @dataclass(frozen=True)
 class Line:
-    """`count` ids from `disk` on appear as those from `shown` on."""
+    """The `count` ids from `disk` on appear as those from `shown` on."""
 
     disk: int
     shown: int
@@ -40,14 +40,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Owners:
-    """Who the owners on disk are for one user."""
+    """The maps of user ids and group ids for one user."""
 
     uids: tuple[Line, ...]
     gids: tuple[Line, ...]
 
 
 def lines(own: int, given: Sequence[Range]) -> tuple[Line, ...]:
-    """Root on disk is the user, and the ids after it are his subordinate ones, in Podman's order."""
+    """The map that Podman uses: root on disk is the user, the ids after root are the subordinate ones in order."""
     found = [Line(0, own, 1)]
     for one in given[: MOST_LINES - 1]:
         last = found[-1]
@@ -56,13 +56,13 @@ def lines(own: int, given: Sequence[Range]) -> tuple[Line, ...]:
 
 
 def shown(number: int, map_: Sequence[Line]) -> int | None:
-    """What an id on disk appears as; None where the map has none for it."""
+    """The id as which an id on disk appears; None if the map does not have it."""
     return next((line.shown + number - line.disk for line in map_ if 0 <= number - line.disk < line.count), None)
 
 
 @contextmanager
 def user_namespace(owners: Owners) -> Iterator[int]:
-    """A descriptor of a user namespace with these maps, in which nothing runs."""
+    """The descriptor of a user namespace with these maps, in which no process runs."""
     ready, told = os.pipe()
     child = os.fork()
     if not child:
@@ -85,7 +85,7 @@ def user_namespace(owners: Owners) -> Iterator[int]:
 
 
 def _wait_in_namespace(told: int) -> NoReturn:
-    """In the child: nothing that could need a lock of the parent's."""
+    """Run in the child of a fork: nothing here may need a lock that the parent held."""
     try:
         libc.unshare(libc.NEW_USER)
         answer = b"1"
@@ -98,7 +98,7 @@ def _wait_in_namespace(told: int) -> NoReturn:
 
 @contextmanager
 def detached(tree: Path) -> Iterator[int]:
-    """A mount of a directory that is nowhere yet; it is gone with the block unless it has been attached."""
+    """A copy of a mount that is not attached yet; it ends with the block unless it is attached by then."""
     descriptor = libc.open_tree(tree, _CLONE | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -107,7 +107,7 @@ def detached(tree: Path) -> Iterator[int]:
 
 
 def change(mount: int, tree: Path, flags: int, namespace: int | None = None) -> None:
-    """Set flags of a detached mount, make it private, and with a namespace map its owners."""
+    """Set flags of a detached mount, make it private, and map its owners if there is a namespace."""
     wanted = _ATTRIBUTES.pack(flags | (0 if namespace is None else _IDMAP), 0, _PRIVATE, namespace or 0)
     libc.mount_setattr(mount, wanted, tree)
 

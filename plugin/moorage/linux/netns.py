@@ -1,4 +1,4 @@
-"""A network namespace that a user has handed over by a descriptor of it."""
+"""Network namespaces: made, entered, and verified when a user hands one over by a descriptor."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _OURS: Final = Path("/proc/thread-self/ns/net")
 
 
 class NotTheirs(MoorageError):
-    """What was handed over is no network namespace of that user's."""
+    """The descriptor is not that of a network namespace of this user."""
 
 
 def verify(descriptor: int, uid: int) -> None:
-    """NotTheirs unless it is of a network namespace that was made in a user namespace of this user's.
+    """NotTheirs unless the descriptor is of a network namespace that belongs to a user namespace of this user.
 
-    Nothing is asked of the descriptor before its name is known: it might be a file of a server that never answers. The
-    names of files begin with a slash, and those of the kernel's other objects are not these.
+    Before its name is known, nothing else is done with it: it may be a file of a server that never answers. Names of
+    files begin with a slash, and other objects of the kernel have other names.
     """
     name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
     if not _NETWORK.fullmatch(name):
@@ -41,7 +41,7 @@ def _owner(descriptor: int) -> int:
     try:
         namespace = fcntl.ioctl(descriptor, _OWNING_NAMESPACE)
     except OSError as error:
-        # It belongs to nobody below us, or the descriptor was opened so that nothing can be asked of it.
+        # Its user namespace is not below ours, or the descriptor was opened with O_PATH.
         raise NotTheirs(f"the network namespace does not say whose it is: {error.strerror}") from error
     try:
         answer = fcntl.ioctl(namespace, _OWNER, bytes(4))
