@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support.hosts import Host, connected
 from support.namespaces import MOUNT, NETWORK, fresh
+from support.segments import Node, joined
 
 HERE = Path(__file__).parent
 
@@ -35,3 +37,17 @@ def fresh_namespaces() -> Iterator[None]:
     """The test runs in a network and a mount namespace of its own."""
     with fresh(NETWORK, MOUNT):
         yield
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[Host]]:
+    """Three hosts as network namespaces; the third is of no job unless a test says so."""
+    with connected(3) as hosts:
+        yield hosts
+
+
+@pytest.fixture
+def nodes(hosts: list[Host]) -> Iterator[list[Node]]:
+    """A job on the first two hosts."""
+    with joined(hosts[:2]) as nodes:
+        yield nodes

@@ -1,41 +1,35 @@
-"""Directories opened so that neither a link nor a mount can lead elsewhere."""
+"""Opens directories and files so that neither a link nor a mount can lead elsewhere."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from moorage.linux import mounts
+from moorage.linux import libc, mounts
 
 DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# How often something is detached from one name before it is given up.
+# At most so many mounts are detached from one name.
 MOST_MOUNTS: Final = 64
 
-_OPENAT2: Final = 437
 _SAME_MOUNT: Final = 1
 _NO_LINKS: Final = 4
 _BENEATH: Final = 8
-# A pipe without a writer would keep whoever opens it waiting.
+# Without O_NONBLOCK, opening a pipe without a writer would wait for one.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_libc: Final = ctypes.CDLL(None, use_errno=True)
+# struct open_how: flags, mode, resolve.
+_HOW: Final = struct.Struct("=3Q")
 T = TypeVar("T")
-
-
-class _How(ctypes.Structure):
-    """struct open_how."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 @contextmanager
 def opened(place: Path) -> Iterator[int]:
-    """A directory of root's, by its path."""
+    """The descriptor of a directory of root's, by its path."""
     descriptor = os.open(place, DIRECTORY)
     try:
         yield descriptor
@@ -45,9 +39,9 @@ def opened(place: Path) -> Iterator[int]:
 
 @contextmanager
 def entered(parent: int, name: str) -> Iterator[int]:
-    """The directory of this name in `parent` itself; what is mounted over it is detached, and never looked at.
+    """The descriptor of a directory in `parent`. Mounts over it are detached, and never opened.
 
-    To open a mount could mean to wait for ever: its owner may serve it himself.
+    Opening a mount can take for ever: a user may be its server.
     """
     descriptor = unmounting(parent, name, lambda: _open(parent, name))
     try:
@@ -57,7 +51,7 @@ def entered(parent: int, name: str) -> Iterator[int]:
 
 
 def unmounting(parent: int, name: str, act: Callable[[], T]) -> T:
-    """What `act` returns once nothing is mounted over this name in a directory that only root can write."""
+    """Detach all mounts over this name, in a directory that only root can write, until `act` succeeds; its result."""
     for _ in range(MOST_MOUNTS):
         try:
             return act()
@@ -69,7 +63,7 @@ def unmounting(parent: int, name: str, act: Callable[[], T]) -> T:
 
 
 def regular(parent: int, path: str) -> int:
-    """A descriptor of the regular file at this path in a tree that somebody else has filled."""
+    """A descriptor of the regular file at this path, in a tree whose content is not trusted."""
     descriptor = _open(parent, path, _FILE, _SAME_MOUNT | _NO_LINKS | _BENEATH)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -78,9 +72,4 @@ def regular(parent: int, path: str) -> int:
 
 
 def _open(parent: int, name: str, flags: int = DIRECTORY, resolve: int = _SAME_MOUNT | _NO_LINKS) -> int:
-    how = _How(flags, 0, resolve)
-    words = (ctypes.c_long(_OPENAT2), ctypes.c_int(parent), os.fsencode(name), ctypes.byref(how))
-    descriptor = int(_libc.syscall(*words, ctypes.c_size_t(ctypes.sizeof(how))))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
-    return descriptor
+    return libc.openat2(parent, name, _HOW.pack(flags, 0, resolve))

@@ -1,7 +1,7 @@
-"""Slurm's cgroups of a job: which task a process is, and how a tree of them is asked, ended and removed.
+"""Slurm's cgroups of a job: which task a process belongs to, and how a tree of cgroups is read, killed and removed.
 
-Nothing here goes by a path below a tree that was a user's: their names may add up to more than a path can hold, so
-such a tree is walked by descriptor, one directory at a time. Nobody can rename a cgroup, so ".." leads back.
+No path is used below a cgroup that a user manages: the names may add up to more than a path can hold. Such a tree is
+walked by descriptor, one directory at a time. Nobody can rename a cgroup, so ".." leads back.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import re
 import select
 import signal
-from collections.abc import Callable, Container, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Container, Generator, Iterator
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,18 +22,18 @@ from moorage.common.errors import MoorageError
 from moorage.linux.process import name, read, running
 
 ROOT: Final = Path("/sys/fs/cgroup")
-# Preceded by the node's name where a node runs several slurmd.
+# The node's name comes before it on a node with several slurmd.
 SCOPE: Final = "slurmstepd.scope"
 _STEP: Final = re.compile(r"step_(batch|interactive|[0-9]+)")
 _TASK: Final = re.compile(r"task_[0-9]+")
 
-# Who has not ended so long after a kill may have been passed over.
+# The kernel may have passed over a process that has not ended so many seconds after a kill.
 ROUND: Final = 0.5
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class NoTask(MoorageError):
-    """The process is no task of this job."""
+    """The process does not belong to a task of this job."""
 
 
 class Stuck(MoorageError):
@@ -47,7 +47,7 @@ class Stuck(MoorageError):
 
 @dataclass(frozen=True)
 class Leaf:
-    """Where Slurm keeps one task: <scope>/<job>/<step>/user/<task>."""
+    """The cgroup that Slurm makes for one task: <scope>/<job>/<step>/user/<task>."""
 
     path: Path
 
@@ -65,14 +65,14 @@ class Leaf:
 
     @property
     def chain(self) -> list[Path]:
-        """From the scope down to the task."""
+        """All cgroups from the scope down to the task."""
         return [*reversed(self.path.parents[:4]), self.path]
 
 
 def leaf(path: str, names: Container[str]) -> Leaf:
-    """The task that a cgroup of this path, counted from the root, is in a job of these names."""
+    """The task with this cgroup path, as seen from the root; NoTask if it is not of a job with these names."""
     parts = path.split("/")
-    # Of another cgroup namespace's processes the kernel says where they are in terms of "..".
+    # For a process outside this cgroup namespace the kernel reports a path with "..".
     if len(parts) < 6 or ".." in parts:
         raise NoTask(f"{path!r} is no task of this job")
     scope, job, step, user, task = parts[-5:]
@@ -83,7 +83,7 @@ def leaf(path: str, names: Container[str]) -> Leaf:
 
 
 def leaf_of(pid: int, names: Container[str]) -> Leaf:
-    """The task that this process belongs to; only root can have made what counts as one."""
+    """The task that this process belongs to; NoTask if not all of its cgroups are root's."""
     found = leaf(_path_of(pid), names)
     for directory in found.chain:
         if directory.lstat().st_uid != 0:
@@ -97,7 +97,7 @@ def holds(directory: Path, pid: int) -> bool:
 
 
 def _path_of(pid: int) -> str:
-    # Users name cgroups; of all that Python takes for the end of a line the kernel refuses them this one alone.
+    # Users choose names of cgroups. Python knows many ends of a line, and the kernel refuses only this one in a name.
     for line in read(pid, "cgroup").split("\n"):
         if line.startswith("0::"):
             return line[3:]
@@ -105,7 +105,7 @@ def _path_of(pid: int) -> str:
 
 
 def put(file: Path, value: object) -> None:
-    """Write one value into one of the kernel's files, which has to be there."""
+    """Write one value into a file of the kernel, which must exist."""
     descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, str(value).encode())
@@ -114,14 +114,14 @@ def put(file: Path, value: object) -> None:
 
 
 def number(file: Path) -> int | None:
-    """What the file says; None where it says `max`, or is not there because this kernel or cgroup does not have it."""
+    """The number in the file; None if it says `max`, or if this kernel or cgroup has no such file."""
     with suppress(FileNotFoundError, ValueError):
         return int(file.read_text())
     return None
 
 
 def kill(tree: Path, deadline: Deadline) -> None:
-    """End every process at and below `tree`; Stuck if some are still there at the deadline."""
+    """Kill every process at and below `tree`; Stuck if some are still there at the deadline."""
     with suppress(FileNotFoundError):
         put(tree / "cgroup.kill", 1)
         while not _await(tree, "populated 0", deadline.within(ROUND)):
@@ -131,16 +131,17 @@ def kill(tree: Path, deadline: Deadline) -> None:
 
 
 def _kill_each(tree: Path) -> None:
-    """The kernel passes over those whose first thread has ended (seen on 6.18); frozen, they have no more children.
+    """Freeze the tree, and signal each of its processes: while frozen, none can start another one.
 
-    The warden may signal nobody: it leaves them to the Epilog, frozen.
+    The kernel's own kill passes over processes whose first thread has ended (seen on 6.18). The warden has no right to
+    send signals: it leaves them to the Epilog, frozen.
     """
     put(tree / "cgroup.freeze", 1)
     for pid in processes(tree):
         with suppress(OSError):
             descriptor = os.pidfd_open(pid)
             try:
-                # Else the number is another one's by now.
+                # Otherwise the number belongs to another process by now.
                 if holds(tree, pid) and running(descriptor):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
             finally:
@@ -148,7 +149,7 @@ def _kill_each(tree: Path) -> None:
 
 
 def _await(tree: Path, event: str, deadline: Deadline) -> bool:
-    """Whether cgroup.events says so before the deadline; a cgroup that is gone has nothing more to say."""
+    """Whether cgroup.events says so before the deadline, or the cgroup is gone."""
     with suppress(FileNotFoundError), (tree / "cgroup.events").open("rb", buffering=0) as events:
         changes = select.poll()
         changes.register(events, select.POLLPRI)
@@ -169,7 +170,7 @@ def _lines(descriptor: int) -> list[str]:
 
 
 def populated(tree: Path) -> bool:
-    """Whether anything of somebody's lives at or below `tree`, also where no list has it any more."""
+    """Whether any process lives at or below `tree`, also one that no list shows any more."""
     with suppress(FileNotFoundError), (tree / "cgroup.events").open("rb", buffering=0) as events:
         return "populated 1" in _lines(events.fileno())
     return False
@@ -181,45 +182,44 @@ def processes(tree: Path) -> list[int]:
 
 
 def threads(tree: Path) -> list[int]:
-    """Each thread of these processes, also of one whose first thread has ended: that one no other list has."""
+    """All threads of these processes. Only this list shows a process whose first thread has ended."""
     return _listed(tree, "cgroup.threads")
 
 
 def tasks(tree: Path) -> list[int]:
-    """The processes, or if none is to be seen the threads that keep the tree alive."""
+    """The processes; if no list shows any, the threads that keep the tree alive."""
     return processes(tree) or threads(tree)
 
 
 def _listed(tree: Path, listing: str) -> list[int]:
     found: list[int] = []
-    with suppress(FileNotFoundError):
-        _walk(tree, lambda directory: found.extend(_members(directory, listing)), lambda *_: None)
+    with suppress(FileNotFoundError), closing(_walk(tree)) as cgroups:
+        for parent, name in cgroups:
+            found.extend(_members(parent, f"{name}/{listing}"))
     return found
 
 
-def _members(directory: int, listing: str) -> Iterator[int]:
+def _members(parent: int, listing: str) -> Iterator[int]:
     try:
-        with open(listing, opener=lambda name, flags: os.open(name, flags, dir_fd=directory)) as file:
+        with open(listing, opener=lambda name, flags: os.open(name, flags, dir_fd=parent)) as file:
             yield from map(int, file.read().split())
     except OSError as error:
-        # A threaded cgroup: the processes are those of the cgroup above it.
-        if error.errno not in (errno.EOPNOTSUPP, errno.ENODEV):
+        # A threaded cgroup has no list: its processes are those of the cgroup above. A removed one has no file.
+        if error.errno not in (errno.EOPNOTSUPP, errno.ENODEV, errno.ENOENT):
             raise
 
 
 def remove(tree: Path) -> bool:
-    """Remove what holds no process of this tree, from below; whether nothing of it is left.
-
-    Each directory becomes root's before it is looked into, so that its owner cannot make another one in there.
-    """
-    with suppress(FileNotFoundError):
-        _walk(tree, lambda directory: os.fchown(directory, 0, 0), _remove_one)
-        parent = os.open(tree.parent, _DIRECTORY)
-        try:
-            _remove_one(parent, tree.name)
-        finally:
-            os.close(parent)
+    """Remove all cgroups at and below `tree` that hold no process; whether nothing is left."""
+    with suppress(FileNotFoundError), closing(_walk(tree, _take_back)) as cgroups:
+        for parent, name in cgroups:
+            _remove_one(parent, name)
     return not tree.exists()
+
+
+def _take_back(directory: int) -> None:
+    """Give a cgroup to root, so that its former owner cannot make another one in it."""
+    os.fchown(directory, 0, 0)
 
 
 def _remove_one(parent: int, name: str) -> None:
@@ -230,33 +230,38 @@ def _remove_one(parent: int, name: str) -> None:
             raise
 
 
-def _walk(tree: Path, enter: Callable[[int], None], leave: Callable[[int, str], None]) -> None:
-    """Visit the cgroup and all below it: `enter` gets each one's descriptor, `leave` its parent's and its name."""
-    here = os.open(tree, _DIRECTORY)
-    names: list[str] = []
+def _walk(tree: Path, enter: Callable[[int], None] = lambda _: None) -> Generator[tuple[int, str], None, None]:
+    """Yield each cgroup after those below it, `tree` last: the descriptor of its parent, and its name.
+
+    `enter` gets the descriptor of each cgroup before its children are listed.
+    """
+    here = os.open(tree.parent, _DIRECTORY)
+    # From the parent of `tree` down to `here`: the name of each directory, and its children that are not visited yet.
+    levels = [("", [tree.name])]
     try:
-        enter(here)
-        waiting = [_children(here)]
-        while waiting[0] or names:
-            if waiting[-1]:
-                name = waiting[-1].pop()
-                # One that is gone meanwhile needs no visit.
+        while True:
+            name, children = levels[-1]
+            if children:
+                child, inner = children.pop(), list[str]()
+                # A cgroup that is gone meanwhile needs no visit.
                 with suppress(FileNotFoundError):
-                    here = _step(here, name)
-                    # From here on there is a way back, also out of a directory that is removed at this moment.
-                    names.append(name)
-                    waiting.append([])
+                    here = _step(here, child)
+                    # From now on ".." leads back, also if `here` is removed at this moment.
+                    levels.append((child, inner))
                     enter(here)
-                    waiting[-1] = _children(here)
-            else:
-                waiting.pop()
+                    inner += _children(here)
+            elif len(levels) > 1:
+                levels.pop()
                 here = _step(here, "..")
-                leave(here, names.pop())
+                yield here, name
+            else:
+                return
     finally:
         os.close(here)
 
 
 def _step(here: int, name: str) -> int:
+    """Open a directory by its name in `here`, which is closed."""
     there = os.open(name, _DIRECTORY, dir_fd=here)
     os.close(here)
     return there
@@ -269,7 +274,7 @@ def _children(directory: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Usage:
-    """CPU time, and the most memory and processes there were at once."""
+    """CPU time, and the highest numbers of bytes of memory and of processes at once."""
 
     cpu_seconds: float
     memory_peak: int
@@ -292,5 +297,5 @@ def _cpu_seconds(tree: Path) -> float:
 
 
 def _most(tree: Path, kind: str) -> int:
-    """Linux before 5.19 (memory) and 6.1 (pids) knows only what there is now."""
+    """The highest value. Linux before 5.19 (memory) and 6.1 (pids) has only the present one."""
     return number(tree / f"{kind}.peak") or number(tree / f"{kind}.current") or 0

@@ -1,4 +1,4 @@
-"""The node's table of connections: one for all its networks, and entries of jobs outlive them there."""
+"""The node's table of connections, which all its networks share. Entries outlive the job that opened them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import NFCTAttrTuple, NFCTSocket
 
 
-def forget(address: IPv4Address) -> None:
-    """All that this address has begun: what is sent in answer is nobody's any more."""
+def remove(address: IPv4Address) -> None:
+    """Remove the connections that this address has opened, so that late answers reach nobody."""
     with NFCTSocket() as table:
-        for begun in begun_by(address):
+        for tuple_ in opened_by(address):
             try:
-                table.entry("del", tuple_orig=begun)
+                table.entry("del", tuple_orig=tuple_)
             except NetlinkError as error:
-                # It has ended meanwhile.
+                # The connection has ended meanwhile.
                 if error.code != errno.ENOENT:
                     raise
 
 
-def begun_by(address: IPv4Address) -> list[NFCTAttrTuple]:
+def opened_by(address: IPv4Address) -> list[NFCTAttrTuple]:
     with NFCTSocket() as table:
         entries = list(table.dump(tuple_orig=NFCTAttrTuple(saddr=str(address))))
     found = [NFCTAttrTuple.from_netlink(socket.AF_INET, entry.get_attr("CTA_TUPLE_ORIG")) for entry in entries]
-    # Kernels before 5.8 tell of all.
-    return [begun for begun in found if begun.saddr == str(address)]
+    # Kernels before 5.8 ignore the filter and list all.
+    return [tuple_ for tuple_ in found if tuple_.saddr == str(address)]

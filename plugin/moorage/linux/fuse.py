@@ -1,6 +1,6 @@
-"""Connections of FUSE mounts, which are ended so that whoever waits for one of their servers can die.
+"""Connections of FUSE mounts: they are aborted, so that processes that wait for a FUSE server can end.
 
-Nothing here asks a server anything: a connection has a number, and what is mounted is read from the kernel's tables.
+Nothing here asks a server: each connection has a number, and the mounts are read from the kernel's tables.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ def abort_below(place: Path) -> None:
 
 
 def abort_within(tree: Path, deadline: Deadline) -> None:
-    """Those in namespaces of the user's: mounts that tasks of his tree see, and the node does not.
+    """Abort the connections of mounts that tasks of this cgroup see and the node does not: those in user's namespaces.
 
-    Who waits for a server and holds its end as well would keep it alive for good.
+    A process that waits for a server, and also holds the server's end of the connection, would otherwise live for ever.
     """
     _abort(_seen_within(tree, deadline) - {mount.device for mount in _fuse(mounts.table())})
 
 
 def _seen_within(tree: Path, deadline: Deadline) -> set[str]:
-    """Users make tables of any length: each is read once, a line at a time, and no longer than there is time."""
+    """Read each mount table once, line by line and until the deadline: users make tables of any length."""
     tables: set[tuple[Path, Path]] = set()
     found: set[str] = set()
     for task in cgroup.threads(tree):
-        # One that has nearly ended has no mounts any more: EINVAL.
+        # A task that is about to end has no mounts any more: EINVAL.
         with suppress(OSError):
             process, table = Process.of(task), _table_of(task)
             if table not in tables:
                 seen = set(_devices(task, deadline))
-                # Else the number is another one's by now.
+                # Otherwise the number belongs to another task by now.
                 if cgroup.holds(tree, task) and process.alive:
                     tables.add(table)
                     found |= seen
@@ -52,7 +52,7 @@ def _seen_within(tree: Path, deadline: Deadline) -> set[str]:
 
 
 def _table_of(task: int) -> tuple[Path, Path]:
-    """Which table it sees: all that its namespace has below its root."""
+    """Names the mount table that a task sees: that of its mount namespace, below its root directory."""
     return (PROC / f"{task}/ns/mnt").readlink(), (PROC / f"{task}/root").readlink()
 
 
@@ -72,7 +72,7 @@ def _fuse(table: Iterable[Mount]) -> Iterator[Mount]:
 def _abort(devices: set[str]) -> None:
     if not devices:
         return
-    # Its usual place may be empty: systemd mounts it there at boot, if the module is loaded by then (seen with 257).
+    # It may not be mounted at its usual place: systemd does that at boot if the module is loaded (seen with 257).
     connections = mounts.detached("fusectl")
     try:
         for device in devices:

@@ -1,39 +1,34 @@
-"""Mounts whose owners are others than those on disk, made by the calls of Linux 5.12."""
+"""Idmapped mounts (Linux 5.12): files appear with other owners than on disk."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NoReturn, Self
+
+from moorage.linux import libc
 
 READ_ONLY: Final = 0x1
 NOSUID: Final = 0x2
 NODEV: Final = 0x4
 
-_OPEN_TREE: Final = 428
-_MOVE_MOUNT: Final = 429
-_MOUNT_SETATTR: Final = 442
-_HERE: Final = -100
 _CLONE: Final = 1
-_CLOEXEC: Final = os.O_CLOEXEC
-_EMPTY_PATH: Final = 0x1000
-_FROM_EMPTY_PATH: Final = 0x4
+# struct mount_attr: flags to set, flags to clear, propagation, user namespace.
+_ATTRIBUTES: Final = struct.Struct("=4Q")
 _IDMAP: Final = 0x00100000
 _PRIVATE: Final = 1 << 18
-_NEW_USER: Final = 0x10000000
-# The kernel takes no more lines in one map.
+# The most lines that the kernel takes in one map.
 MOST_LINES: Final = 340
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
 class Line:
-    """`count` ids from `disk` on appear as those from `shown` on."""
+    """The `count` ids from `disk` on appear as those from `shown` on."""
 
     disk: int
     shown: int
@@ -45,20 +40,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Owners:
-    """Who the owners on disk are for one user."""
+    """The maps of user ids and group ids for one user."""
 
     uids: tuple[Line, ...]
     gids: tuple[Line, ...]
 
 
-class _Attributes(ctypes.Structure):
-    """struct mount_attr."""
-
-    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd"))
-
-
 def lines(own: int, given: Sequence[Range]) -> tuple[Line, ...]:
-    """Root on disk is the user, and the ids after it are his subordinate ones, in Podman's order."""
+    """The map that Podman uses: root on disk is the user, the ids after root are the subordinate ones in order."""
     found = [Line(0, own, 1)]
     for one in given[: MOST_LINES - 1]:
         last = found[-1]
@@ -67,13 +56,13 @@ def lines(own: int, given: Sequence[Range]) -> tuple[Line, ...]:
 
 
 def shown(number: int, map_: Sequence[Line]) -> int | None:
-    """What an id on disk appears as; None where the map has none for it."""
+    """The id as which an id on disk appears; None if the map does not have it."""
     return next((line.shown + number - line.disk for line in map_ if 0 <= number - line.disk < line.count), None)
 
 
 @contextmanager
 def user_namespace(owners: Owners) -> Iterator[int]:
-    """A descriptor of a user namespace with these maps, in which nothing runs."""
+    """The descriptor of a user namespace with these maps, in which no process runs."""
     ready, told = os.pipe()
     child = os.fork()
     if not child:
@@ -95,18 +84,22 @@ def user_namespace(owners: Owners) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _wait_in_namespace(told: int) -> None:
-    """In the child: nothing that could need a lock of the parent's."""
-    os.write(told, b"0" if _libc.unshare(_NEW_USER) else b"1")
+def _wait_in_namespace(told: int) -> NoReturn:
+    """Run in the child of a fork: nothing here may need a lock that the parent held."""
+    try:
+        libc.unshare(libc.NEW_USER)
+        answer = b"1"
+    except OSError:
+        answer = b"0"
+    os.write(told, answer)
     while True:
         signal.pause()
 
 
 @contextmanager
 def detached(tree: Path) -> Iterator[int]:
-    """A mount of a directory that is nowhere yet; it is gone with the block unless it has been attached."""
-    flags = _CLONE | _CLOEXEC
-    descriptor = _called(_OPEN_TREE, tree, ctypes.c_int(_HERE), os.fsencode(tree), ctypes.c_uint(flags))
+    """A copy of a mount that is not attached yet; it ends with the block unless it is attached by then."""
+    descriptor = libc.open_tree(tree, _CLONE | os.O_CLOEXEC)
     try:
         yield descriptor
     finally:
@@ -114,22 +107,13 @@ def detached(tree: Path) -> Iterator[int]:
 
 
 def change(mount: int, tree: Path, flags: int, namespace: int | None = None) -> None:
-    """Set flags of a detached mount, make it private, and with a namespace map its owners."""
-    wanted = _Attributes(flags | (0 if namespace is None else _IDMAP), 0, _PRIVATE, namespace or 0)
-    words = (ctypes.c_int(mount), b"", ctypes.c_uint(_EMPTY_PATH), ctypes.byref(wanted))
-    _called(_MOUNT_SETATTR, tree, *words, ctypes.c_size_t(ctypes.sizeof(wanted)))
+    """Set flags of a detached mount, make it private, and map its owners if there is a namespace."""
+    wanted = _ATTRIBUTES.pack(flags | (0 if namespace is None else _IDMAP), 0, _PRIVATE, namespace or 0)
+    libc.mount_setattr(mount, wanted, tree)
 
 
 def attach(mount: int, point: Path) -> None:
-    words = (ctypes.c_int(mount), b"", ctypes.c_int(_HERE), os.fsencode(point), ctypes.c_uint(_FROM_EMPTY_PATH))
-    _called(_MOVE_MOUNT, point, *words)
-
-
-def _called(number: int, path: Path, *words: object) -> int:
-    result = int(_libc.syscall(ctypes.c_long(number), *words))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), os.fspath(path))
-    return result
+    libc.move_mount(mount, point)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Links of this network namespace: found by name, made, handed out, removed."""
+"""Links of this network namespace: found by name, made, plugged into other namespaces, removed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from pyroute2.netlink.exceptions import NetlinkError
 from moorage.common.errors import MoorageError
 
 NO_ADDRESS: Final = 1
-NOBODY: Final = "00:00:00:00:00:00"
-# Of all routes to others, and of those to this host itself.
+# In a VXLAN's table: where to send frames for an address that the table does not have.
+UNKNOWN: Final = "00:00:00:00:00:00"
+# The table of routes to other hosts, and that of routes to this host.
 MAIN_TABLE, OWN_TABLE = 254, 255
-# But for 01:80:c2:00:00:01, which no bridge ever passes on.
+# All groups of bridges but 01:80:c2:00:00:01, which no bridge ever passes on.
 ALL_GROUPS: Final = 0xFFFD
-# Of this network namespace.
+# The kernel's settings for this network namespace.
 SETTINGS: Final = Path("/proc/sys/net")
-WARY: Final = {"ipv4/conf/{}/rp_filter": "1", "ipv6/conf/{}/disable_ipv6": "1"}
-# Not to this host itself, nor to all of a network.
+HARDENED: Final = {"ipv4/conf/{}/rp_filter": "1", "ipv6/conf/{}/disable_ipv6": "1"}
+# The type of a route to other hosts: not to this one, and no broadcast.
 TO_ONE_HOST: Final = 1
 UNREACHABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EACCES, errno.EINVAL})
 
@@ -34,7 +35,7 @@ class Links:
         self.ip = ip
 
     def index(self, name: str) -> int | None:
-        """None if there is none; whatever else goes wrong must not look like that to who removes it."""
+        """The index of the link; None only if there is none. All other errors are raised: a removal relies on this."""
         try:
             (link,) = self.ip.link("get", ifname=name)
         except NetlinkError as error:
@@ -51,7 +52,7 @@ class Links:
         return int(link.get_attr("IFLA_MTU"))
 
     def make(self, kind: str, name: str, **details: Any) -> int:  # noqa: ANN401
-        """A new link, which is down, and on which the kernel says nothing of its own accord."""
+        """Make a link that is down, and on which the kernel sends nothing by itself; its index."""
         self.ip.link("add", ifname=name, kind=kind, **details)
         index = self.index(name)
         if index is None:
@@ -60,13 +61,13 @@ class Links:
         try:
             self.ip.link("set", index=index, IFLA_AF_SPEC=silent)
         except NetlinkError as error:
-            # Without IPv6 there is nothing that could be said.
+            # Without IPv6 the kernel has nothing to send.
             if error.code != errno.EAFNOSUPPORT:
                 raise
         return index
 
     def plug(self, name: str, mtu: int, namespace: int, theirs: str) -> int:
-        """A new link, the other end of which is in another network namespace, by a name that may be taken there."""
+        """Make a link whose other end is in another network namespace, where its name may be taken; its index."""
         peer = {"ifname": theirs, "net_ns_fd": namespace, "mtu": mtu}
         try:
             return self.make("veth", name, mtu=mtu, peer=peer)
@@ -76,7 +77,7 @@ class Links:
             raise MoorageError(f"there is a link {theirs} in the job's network already") from error
 
     def remove(self, names: Iterable[str]) -> None:
-        """It does not matter whether they are there."""
+        """Remove the links with these names, as far as they exist."""
         for name in names:
             if index := self.index(name):
                 try:
@@ -95,9 +96,9 @@ class Links:
         self.ip.link("set", index=index, master=master)
 
     def swallow_groups(self, index: int) -> None:
-        """Have the bridge above treat frames for the groups of bridges (01:80:c2:00:00:0x) as any others.
+        """Let the bridge above pass on frames for the groups of bridges (01:80:c2:00:00:0x) like any others.
 
-        It hands them to this node's own stack else, also if it is down (seen on 6.18).
+        Otherwise it gives them to this node's own stack, also if it is down (seen on 6.18).
         """
         self.ip.brport("set", index=index, group_fwd_mask=ALL_GROUPS)
 
@@ -105,7 +106,7 @@ class Links:
         self.ip.addr("add", index=index, address=str(address.ip), prefixlen=address.network.prefixlen)
 
     def forward(self, index: int, addresses: Mapping[str, Iterable[IPv4Address]]) -> None:
-        """Have a VXLAN send what is for each address to these hosts; NOBODY is for whom no address is known."""
+        """Let a VXLAN send frames for each address to these hosts; UNKNOWN stands for all other addresses."""
         for address, hosts in addresses.items():
             for host in hosts:
                 self.ip.fdb("append", ifindex=index, lladdr=address, dst=str(host))
@@ -118,19 +119,19 @@ class Links:
         ]
 
     def networks(self) -> list[IPv4Network]:
-        """The networks that this host has routes to by any rule of its own, beside the way out for all others."""
+        """The networks to which this host has routes in any table, without default routes."""
         routes = self.ip.get_routes(family=socket.AF_INET)
         elsewhere = [route for route in routes if route["dst_len"] and route.get_attr("RTA_TABLE") != OWN_TABLE]
         return [IPv4Network(f"{route.get_attr('RTA_DST')}/{route['dst_len']}") for route in elsewhere]
 
     def way_out(self) -> int | None:
-        """The link by which this host reaches all that it has no other route to; of several one."""
+        """The link of a default route, if there is one."""
         routes = self.ip.get_routes(family=socket.AF_INET, table=MAIN_TABLE)
         ways = [index for route in routes if not route["dst_len"] for index in _links_of(route) if index]
         return int(ways[0]) if ways else None
 
     def route(self, target: IPv4Address) -> tuple[int, IPv4Address] | None:
-        """By which link, and with which address of its own, this host sends to the target."""
+        """The link by which this host sends to the target, and its own address there."""
         try:
             (route,) = self.ip.route("get", dst=str(target))
         except NetlinkError as error:
@@ -143,18 +144,19 @@ class Links:
 
 
 def _links_of(route: Any) -> list[int]:  # noqa: ANN401
-    """Where a route has several ways, it has no link of its own."""
+    """The links of a route. A route with several next hops has no link of its own."""
     return [route.get_attr("RTA_OIF"), *(way["oif"] for way in route.get_attr("RTA_MULTIPATH") or ())]
 
 
-def be_wary(name: str) -> None:
-    """Believe a sender's address, also in ARP, only where this link leads to it; and take nothing of IPv6 from there.
+def harden(name: str) -> None:
+    """Accept only senders, also in ARP, to which this link leads, and take nothing of IPv6 from it.
 
-    The node's table of neighbours is one for all, and whoever may be any number of them fills it. Who may announce
-    himself as a router becomes the node's own. Neither depends on rules that somebody may flush.
+    All links share the node's table of neighbours, and a sender that poses as many neighbours would fill it. A sender
+    that announces itself as an IPv6 router would become the node's router. These settings do not depend on rules of the
+    packet filter, which somebody may flush.
     """
-    for setting, value in WARY.items():
-        # There may be no IPv6.
+    for setting, value in HARDENED.items():
+        # A kernel without IPv6 has no such file.
         with suppress(FileNotFoundError):
             (SETTINGS / setting.format(name)).write_text(value)
 

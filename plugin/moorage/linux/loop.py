@@ -1,4 +1,4 @@
-"""Loop devices, which vanish with their last user."""
+"""Loop devices that are detached with their last user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GET_FREE: Final = 0x4C82
 _CONFIGURE: Final = 0x4C0A
 _AUTOCLEAR: Final = 4
 _DIRECT_IO: Final = 16
-# struct loop_config: file, block size; struct loop_info64: five numbers, four short ones, three names, two numbers.
+# struct loop_config: file, block size, struct loop_info64 (5 long numbers, 4 short ones, 3 names, 2 numbers), rest.
 _CONFIG: Final = struct.Struct("=II 5Q IIII 64s64s32s 2Q 8Q")
 _TRIES: Final = 64
 
@@ -39,13 +39,13 @@ def _attach(file: int, image: Path) -> tuple[Path, int]:
         device = Path(f"/dev/loop{_free()}")
         descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
         try:
-            # Direct, or its pages would be in memory twice; the kernel does without where the file system cannot.
+            # Without direct I/O its pages would be in memory twice. If the file system has none, the kernel ignores it.
             fcntl.ioctl(descriptor, _CONFIGURE, _config(file, image.name, _AUTOCLEAR | _DIRECT_IO))
         except OSError as error:
             os.close(descriptor)
             if error.errno != errno.EBUSY:
                 raise
-            # Another process was faster.
+            # Another process has taken this device.
             continue
         return device, descriptor
     raise OSError(errno.EBUSY, "no free loop device", str(image))

@@ -1,13 +1,14 @@
-"""Mounts that root makes for a job, and what is mounted where."""
+"""The mount table, and the mounts that root makes."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+
+from moorage.linux import libc
 
 NOSUID: Final = 2
 NODEV: Final = 4
@@ -18,16 +19,9 @@ _SLAVE: Final = 1 << 19
 _SHARED: Final = 1 << 20
 _LAZY: Final = 2
 _NOFOLLOW: Final = 8
-# The same on every architecture.
-_FSOPEN: Final = 430
-_FSCONFIG: Final = 431
-_FSMOUNT: Final = 432
-_CREATE: Final = 6
-_CLOEXEC: Final = 1
 
 TABLE: Final = Path("/proc/self/mountinfo")
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -51,9 +45,9 @@ class Mount:
 
 
 def table(text: str | None = None) -> list[Mount]:
-    """All mounts of this mount namespace, in the order in which they were made."""
-    # Users choose names of mounts, so they may hold any byte, and what else Python takes for the end of a line, as it
-    # does of a carriage return in each text file.
+    """All mounts of this mount namespace, or of the given table, in the order in which they were made."""
+    # Users choose names of mounts, which may hold any byte. Only a newline ends a line here: for Python many characters
+    # do, and in a text file also a carriage return.
     text = os.fsdecode(TABLE.read_bytes()) if text is None else text
     return [Mount.parse(line) for line in text.split("\n") if line]
 
@@ -65,33 +59,32 @@ def below(place: Path, mounts: list[Mount] | None = None) -> list[Path]:
 
 
 def holding(place: Path, mounts: list[Mount]) -> Mount:
-    """The mount that `place`, an absolute path free of links, lies on."""
+    """The mount that holds `place`, an absolute path without symbolic links."""
     around = (mount for mount in reversed(mounts) if place.is_relative_to(mount.point))
-    # Of several on one point the latest covers the others, and is found first.
+    # If several have the same point, the latest one covers the others, and comes first here.
     return max(around, key=lambda mount: len(mount.point.parts))
 
 
 def mount(kind: str, source: str, point: Path, flags: int = 0, options: str = "") -> None:
-    """mount(2): a file system of this kind, or with flags of ours another use of the call."""
-    words = (os.fsencode(source), os.fsencode(point), kind.encode() or None)
-    _checked(_libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None), point)
+    """mount(2): mount a file system of this kind, or do what the flags say."""
+    libc.mount(source, point, kind, flags, options)
 
 
 def mount_tmpfs(point: Path, *, size: int, inodes: int, uid: int, gid: int, mode: int, flags: int = 0) -> None:
-    """A tmpfs with bounds of its own."""
+    """Mount a tmpfs with its own limits."""
     options = f"size={size},nr_inodes={inodes},uid={uid},gid={gid},mode={mode:o}"
     mount("tmpfs", "moorage", point, flags, options)
 
 
 def mount_image(device: Path, point: Path, options: str) -> None:
-    """The ext4 file system on a device."""
+    """Mount the ext4 file system on a device."""
     mount("ext4", os.fspath(device), point, _NOATIME, options)
 
 
 def bind(source: Path, point: Path) -> None:
-    """A mount of its own for a directory, without nosuid, nodev and noexec, whatever the one it lies on carries.
+    """Mount a directory at another point without nosuid, nodev and noexec, whatever options its own mount has.
 
-    What is mounted in there later does not appear in `source` as well.
+    Later mounts below `point` do not appear below `source`.
     """
     mount("", os.fspath(source), point, _BIND)
     try:
@@ -103,33 +96,19 @@ def bind(source: Path, point: Path) -> None:
 
 
 def unmount(point: Path, *, lazy: bool = False) -> None:
-    _checked(_libc.umount2(os.fsencode(point), _NOFOLLOW | (_LAZY if lazy else 0)), point)
+    libc.umount(point, _NOFOLLOW | (_LAZY if lazy else 0))
 
 
 def detached(kind: str) -> int:
-    """A descriptor of the kernel's file system of this kind, mounted nowhere."""
-    context = _call(_FSOPEN, kind.encode(), _CLOEXEC)
+    """A descriptor of a file system of the kernel that is mounted nowhere."""
+    context = libc.fsopen(kind)
     try:
-        _call(_FSCONFIG, context, _CREATE, None, None, 0)
-        return _call(_FSMOUNT, context, _CLOEXEC, 0)
+        libc.fsconfig_create(context)
+        return libc.fsmount(context)
     finally:
         os.close(context)
 
 
-def _call(number: int, *words: bytes | int | None) -> int:
-    """A system call that the C library does not know (glibc before 2.36)."""
-    result = int(_libc.syscall(number, *words))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return result
-
-
-def _checked(result: int, point: Path) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), os.fspath(point))
-
-
 def _unescaped(name: str) -> str:
-    """A path as it is: the table writes space, tab, newline and backslash as octal numbers."""
+    """The real path: the table has octal numbers for space, tab, newline and backslash."""
     return _ESCAPED.sub(lambda match: chr(int(match[1], 8)), name)

@@ -1,8 +1,7 @@
-"""A network namespace that a user has handed over by a descriptor of it."""
+"""Network namespaces: made, entered, and verified when a user hands one over by a descriptor."""
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import re
@@ -13,26 +12,28 @@ from pathlib import Path
 from typing import Final
 
 from moorage.common.errors import MoorageError
+from moorage.linux import libc
 
 _NETWORK: Final = re.compile(r"net:\[[0-9]+\]")
 _OWNING_NAMESPACE: Final = 0xB701
 _OWNER: Final = 0xB704
+_OURS: Final = Path("/proc/thread-self/ns/net")
 
 
 class NotTheirs(MoorageError):
-    """What was handed over is no network namespace of that user's."""
+    """The descriptor is not that of a network namespace of this user."""
 
 
 def verify(descriptor: int, uid: int) -> None:
-    """NotTheirs unless it is of a network namespace that was made in a user namespace of this user's.
+    """NotTheirs unless the descriptor is of a network namespace that belongs to a user namespace of this user.
 
-    Nothing is asked of the descriptor before its name is known: it might be a file of a server that never answers. The
-    names of files begin with a slash, and those of the kernel's other objects are not these.
+    Before its name is known, nothing else is done with it: it may be a file of a server that never answers. Names of
+    files begin with a slash, and other objects of the kernel have other names.
     """
     name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
     if not _NETWORK.fullmatch(name):
         raise NotTheirs("this is no network namespace")
-    if Path("/proc/thread-self/ns/net").samefile(f"/proc/self/fd/{descriptor}") or _owner(descriptor) != uid:
+    if _OURS.samefile(f"/proc/self/fd/{descriptor}") or _owner(descriptor) != uid:
         raise NotTheirs(f"the network namespace is not one of user {uid}'s own")
 
 
@@ -40,7 +41,7 @@ def _owner(descriptor: int) -> int:
     try:
         namespace = fcntl.ioctl(descriptor, _OWNING_NAMESPACE)
     except OSError as error:
-        # It belongs to nobody below us, or the descriptor was opened so that nothing can be asked of it.
+        # Its user namespace is not below ours, or the descriptor was opened with O_PATH.
         raise NotTheirs(f"the network namespace does not say whose it is: {error.strerror}") from error
     try:
         answer = fcntl.ioctl(namespace, _OWNER, bytes(4))
@@ -49,30 +50,41 @@ def _owner(descriptor: int) -> int:
     return int.from_bytes(answer, sys.byteorder)
 
 
-_NEW_NETWORK: Final = 0x40000000
+def create() -> int:
+    """A descriptor of a new network namespace, which exists as long as somebody uses it."""
+    with _returning():
+        libc.unshare(libc.NEW_NETWORK)
+        return _current()
 
-_OURS: Final = Path("/proc/thread-self/ns/net")
 
-_libc: Final = ctypes.CDLL(None, use_errno=True)
+def enter(namespace: int) -> None:
+    """Move this thread to the network namespace, and with it all that it starts from now on."""
+    libc.setns(namespace, libc.NEW_NETWORK)
 
 
 @contextmanager
 def inside(namespace: int) -> Iterator[None]:
-    """This thread, and what it starts, is in there for a while."""
-    ours = os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _checked(_libc.setns(namespace, _NEW_NETWORK))
+    """Move this thread to the network namespace for the block."""
+    with _returning():
+        enter(namespace)
         yield
-    finally:
-        _checked(_libc.setns(ours, _NEW_NETWORK))
-        os.close(ours)
 
 
 def path(namespace: int) -> str:
-    """By which another program finds it."""
+    """The path by which another program finds the namespace."""
     return f"/proc/{os.getpid()}/fd/{namespace}"
 
 
-def _checked(result: int) -> None:
-    if result:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+@contextmanager
+def _returning() -> Iterator[None]:
+    """Move this thread back to its present network namespace at the end of the block."""
+    ours = _current()
+    try:
+        yield
+    finally:
+        enter(ours)
+        os.close(ours)
+
+
+def _current() -> int:
+    return os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Tables of the packet filter: described as data, put in place whole or not at all."""
+"""Tables of the packet filter: described as data, and installed as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ NETDEV: Final = kernel.NFPROTO_NETDEV
 HOOKS: Final = {"ingress": 0, "prerouting": 0, "input": 1, "forward": 2, "output": 3, "postrouting": 4}
 BATCH_BEGIN: Final = 0x10
 BATCH_END: Final = 0x11
+# The multicast group for changes of the packet filter.
 CHANGES: Final = 7
+# While somebody changes rules, a listing may be incomplete: so many listings have to agree that something is missing.
 LOOKS: Final = 3
 
 
 @dataclass(frozen=True)
 class Chain:
-    """Rules at a hook of the kernel; what none of them decides passes."""
+    """Rules at a hook of the kernel. A packet that no rule decides passes."""
 
     name: str
     hook: str
     priority: int
     rules: Sequence[Rule]
     kind: str = "filter"
-    # The link whose frames it sees, at the hook `ingress`.
+    # Only for the hook `ingress`: the link whose frames the chain sees.
     link: str = ""
 
 
@@ -47,35 +49,35 @@ class Table:
     family: int
     name: str
     chains: Sequence[Chain] = ()
-    # Addresses that rules ask for by the set's name.
+    # Sets of addresses, which rules use by name.
     sets: Sequence[tuple[str, Sequence[IPv4Address]]] = ()
 
 
 def install(*tables: Table) -> None:
-    """Have these tables and nothing else by their names, from one packet to the next."""
+    """Install these tables at once, in place of all others with their names."""
     _commit([message for table in tables for message in (*_removal(table), *_creation(table))])
-    # While somebody else changes something, what there is may be told with parts of it left out.
+    # See LOOKS.
     if not any(intact(*tables) for _ in range(LOOKS)):
         raise MoorageError(f"the kernel did not take the rules of {' and '.join(table.name for table in tables)}")
 
 
 def remove(*tables: Table) -> None:
-    """It does not matter whether they are there."""
+    """Remove these tables, as far as they exist."""
     _commit([message for table in tables for message in _removal(table)])
 
 
 def intact(*tables: Table) -> bool:
-    """Whether all chains are there with as many rules as they should have."""
+    """Whether each table has all of its chains, and each chain its number of rules."""
     return all(_found(table) == {chain.name: len(chain.rules) for chain in table.chains} for table in tables)
 
 
 def names(family: int) -> list[str]:
-    """The tables that there are."""
+    """The names of all tables of this family."""
     return [table.get_attr("NFTA_TABLE_NAME") for table in _dump(family, kernel.NFT_MSG_GETTABLE)]
 
 
 class Changes:
-    """Becomes readable once anybody has changed anything in the packet filter of this network namespace."""
+    """Becomes readable once the packet filter of this network namespace has been changed by anybody."""
 
     def __init__(self) -> None:
         self.socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, NETLINK_NETFILTER)
@@ -85,7 +87,7 @@ class Changes:
         return self.socket.fileno()
 
     def drain(self) -> bool:
-        """Whether there were changes; what they were has to be looked at anyway, for some may have been lost."""
+        """Whether there were changes. Some of them may be lost, so the caller has to look at the rules anyway."""
         seen = False
         while True:
             try:
@@ -93,7 +95,7 @@ class Changes:
             except BlockingIOError:
                 return seen
             except OSError as error:
-                # More changes than fit into the socket.
+                # There were more changes than fit into the socket.
                 if error.errno != errno.ENOBUFS:
                     raise
             seen = True
@@ -103,7 +105,7 @@ class Changes:
 
 
 def _removal(table: Table) -> Iterator[Any]:
-    """Made first, for what is not there cannot be removed."""
+    """Make the table, and remove it: only a table that exists can be removed."""
     name = ["NFTA_TABLE_NAME", table.name]
     yield _message(kernel.nft_table_msg, kernel.NFT_MSG_NEWTABLE, table.family, [name], NLM_F_CREATE)
     yield _message(kernel.nft_table_msg, kernel.NFT_MSG_DELTABLE, table.family, [name])
@@ -201,7 +203,7 @@ def _commit(messages: list[Any]) -> None:
 
 
 def _found(table: Table) -> dict[str, int]:
-    """The chains of the table, and how many rules each has."""
+    """The chains of the table, each with its number of rules."""
     chains = [
         chain.get_attr("NFTA_CHAIN_NAME")
         for chain in _dump(table.family, kernel.NFT_MSG_GETCHAIN)

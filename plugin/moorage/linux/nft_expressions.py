@@ -1,4 +1,4 @@
-"""What rules of the packet filter ask of a packet, and do with it: data, in the form that pyroute2 takes."""
+"""The parts of rules of the packet filter, tests and actions: data in the form that pyroute2 takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyroute2.netlink import nlmsg_atoms
 from pyroute2.netlink.nfnetlink import nftsocket as kernel
 from pyroute2.nftables.expressions import genex
 
-# What the kernel calls an expression, in the form that pyroute2 writes to it.
+# One expression of the kernel, in the form that pyroute2 sends.
 Expression = dict[str, Any]
 Rule = Sequence[Expression]
 
@@ -26,12 +26,12 @@ ESTABLISHED: Final = 2
 ESTABLISHED_OR_RELATED: Final = ESTABLISHED | 4
 NEW: Final = 8
 INVERTED: Final = 1
-# Else the kernel leaves a sender the port that he has, if it is one of these.
+# Without these flags the kernel keeps the source port of a packet if it is in the range.
 ANY_PORT_OF_THESE: Final = frozenset({"NF_NAT_RANGE_PROTO_SPECIFIED", "NF_NAT_RANGE_PROTO_RANDOM_FULLY"})
-# Of an address: what kind it is to this host, and the kind that is this host itself.
+# Ask for the type of the target address; the type of an address of this host.
 BY_TARGET, KIND_OF_ADDRESS, LOCAL = 2, 3, 2
 
-# pyroute2 describes these expressions by types that it does not have, or that are not the kernel's (0.9.7).
+# pyroute2 gives these fields types that it does not have, or that differ from the kernel's (0.9.7).
 kernel.nft_contains_expr.nft_expr.nft_fwd.u32 = nlmsg_atoms.uint32
 kernel.nft_contains_expr.nft_expr.nft_fib.fib_result = nlmsg_atoms.be32
 kernel.nft_contains_expr.nft_expr.nft_fib.fib_flags = nlmsg_atoms.be32
@@ -65,12 +65,12 @@ def within(name: str) -> Expression:
 
 
 def forwarded(index: int) -> Rule:
-    """Sent out by another link at once, past all that the kernel does else with a frame."""
+    """Send the frame out by another link at once, past everything else that the kernel does with frames."""
     return [_immediate(1, index.to_bytes(4, sys.byteorder)), _expression("fwd", sreg_dev=1)]
 
 
 def faster_than(packets: int, seconds: int = 1) -> Expression:
-    """Whether more than that come in these seconds."""
+    """Whether more packets than that come in so many seconds."""
     return _expression("limit", rate=packets, unit=seconds, burst=packets, type=0, flags=INVERTED)
 
 
@@ -84,7 +84,7 @@ def more_connections_than(count: int) -> Expression:
 
 
 def masqueraded(low: int, high: int) -> Rule:
-    """With the sender's address, and a source port between these, replaced: which one, he cannot choose."""
+    """Replace the source address, and the source port by a random one of this range."""
     return [
         _immediate(1, low.to_bytes(2, "big")),
         _immediate(2, high.to_bytes(2, "big")),
@@ -117,7 +117,7 @@ def target_in(network: IPv4Network) -> Rule:
 
 
 def target_is_local() -> Rule:
-    """Whether the packet is for an address of this host's own."""
+    """Whether the packet is for an address of this host."""
     kind = _expression("fib", dreg=1, flags=BY_TARGET, result=KIND_OF_ADDRESS)
     return [kind, compare(EQUAL, LOCAL.to_bytes(4, sys.byteorder))]
 
@@ -140,7 +140,7 @@ def connection(states: int) -> Rule:
 
 
 def no_connection(states: int) -> Rule:
-    """Whether the packet is of no connection in one of these states."""
+    """Whether the packet belongs to no connection in one of these states."""
     return [*_states(states), compare(EQUAL, bytes(4))]
 
 
@@ -149,12 +149,12 @@ def _states(states: int) -> Rule:
 
 
 def to_one() -> Rule:
-    """Whether the frame is neither for all nor for a group."""
+    """Whether the frame is for one host: no broadcast and no multicast."""
     return [payload(LINK, 0, 1), masked(b"\1"), compare(EQUAL, b"\0")]
 
 
 def frame_to(operator: int, address: str) -> Rule:
-    """How the frame's target compares with this hardware address."""
+    """Compare the frame's target with this hardware address."""
     return [payload(LINK, 0, 6), compare(operator, bytes.fromhex(address.replace(":", "")))]
 
 

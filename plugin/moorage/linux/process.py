@@ -1,4 +1,4 @@
-"""A process that cannot be mistaken for a later one with its number."""
+"""Processes that cannot be confused with later ones of the same number."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ENDED: Final = frozenset("ZX")
 
 @dataclass(frozen=True)
 class Process:
-    """Its number, and when it began, in the kernel's ticks since boot."""
+    """A process: its number, and its start in the kernel's ticks since boot."""
 
     pid: int
     start: int
 
     @classmethod
     def of(cls, pid: int) -> Self:
-        """The process that has this number now; one that nobody has collected yet is gone."""
+        """The process that has this number now. A zombie does not count."""
         state, start = _state_and_start(pid)
         if state in _ENDED:
             raise ProcessLookupError(f"process {pid} has ended")
@@ -38,7 +38,7 @@ class Process:
 
     @property
     def began(self) -> float:
-        """In seconds since boot."""
+        """The start in seconds since boot."""
         return self.start / os.sysconf("SC_CLK_TCK")
 
     @property
@@ -49,9 +49,9 @@ class Process:
             return False
 
     def opened(self) -> int:
-        """A descriptor of this very process, readable once it has ended."""
+        """A descriptor of this process, which becomes readable when the process ends."""
         descriptor = os.pidfd_open(self.pid)
-        # Looked at only after it is held: what is seen now is what is held.
+        # This look comes after the descriptor is open, so both mean the same process.
         if self.alive:
             return descriptor
         os.close(descriptor)
@@ -59,7 +59,7 @@ class Process:
 
     @contextmanager
     def held(self) -> Iterator[int]:
-        """Whatever is read of the number meanwhile is this process's, if it is `running` at the end."""
+        """A descriptor. If it is `running` at the end of the block, all that was read by number is of this process."""
         descriptor = self.opened()
         try:
             yield descriptor
@@ -72,8 +72,8 @@ def running(descriptor: int) -> bool:
 
 
 def real_uid(pid: int) -> int:
-    """Whose process it is, whatever it pretends to be."""
-    # Users name processes; of all that Python takes for the end of a line the kernel escapes this one alone.
+    """The real user id of the process."""
+    # Users choose names of processes. Python knows many ends of a line, and the kernel escapes only this one in a name.
     for line in read(pid, "status").split("\n"):
         if line.startswith("Uid:"):
             return int(line.split()[1])
@@ -81,7 +81,7 @@ def real_uid(pid: int) -> int:
 
 
 def name(pid: int) -> str:
-    """What it is called, for people: its owner chooses this."""
+    """The name of the process for messages; its owner chooses it."""
     try:
         return ascii(read(pid, "comm").strip())[1:-1]
     except ProcessLookupError:
@@ -89,15 +89,15 @@ def name(pid: int) -> str:
 
 
 def _state_and_start(pid: int) -> tuple[str, int]:
-    # The name stands in brackets and may hold any byte, more brackets among them.
+    # The name is in brackets, and may hold any byte, also brackets.
     fields = read(pid, "stat").rpartition(")")[2].split()
     return fields[0], int(fields[19])
 
 
 def read(pid: int, file: str) -> str:
-    """One of the kernel's files about the process that has this number now."""
+    """The content of a file of the kernel about the process that has this number now."""
     try:
-        # Not as a text file, in which a carriage return would be read as the end of a line.
+        # In a text file Python would read a carriage return as the end of a line.
         return (PROC / str(pid) / file).read_bytes().decode(errors="replace")
     except FileNotFoundError as error:
         raise ProcessLookupError(f"there is no process {pid}") from error

@@ -1,8 +1,7 @@
-"""Project quotas: a bound on what lies in one directory, on ext4 and XFS alike."""
+"""Project quotas: limits for the content of one directory, on ext4 and XFS alike."""
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import os
 import struct
@@ -11,29 +10,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-# Projects of a site are numbered from 1; jobs from here.
+from moorage.linux import libc
+
+# Sites number their projects from 1. The numbers of jobs begin here.
 FIRST: Final = 1 << 30
 
 _GET_ATTRIBUTES: Final = 0x801C581F
 _SET_ATTRIBUTES: Final = 0x401C5820
 _ATTRIBUTES: Final = struct.Struct("=IIIII8x")
 _INHERIT: Final = 0x200
-_QUOTACTL_FD: Final = 443
 _GET_QUOTA: Final = 0x800007
 _SET_QUOTA: Final = 0x800008
 _PROJECT: Final = 2
 _QUOTA: Final = struct.Struct("=8QI4x")
 _LIMITS: Final = 1 | 4
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def project_of(job: int) -> int:
-    """A federation's jobs have numbers beyond those of all others' (26 bits), which serve as they are."""
+    """The project of a job. In a federation, numbers of jobs have more than 26 bits, and are used unchanged."""
     return job if job >> 26 else FIRST + job
 
 
 def bound(directory: Path, project: int, size: int, inodes: int) -> None:
-    """Count all that will lie in `directory` as `project`, which may hold this much."""
+    """Make `directory`, with all that will lie in it, a project with these limits."""
     with _opened(directory) as descriptor:
         _limit(descriptor, project, size, inodes)
         flags, extent, extents, _, cow = _attributes(descriptor)
@@ -41,40 +40,40 @@ def bound(directory: Path, project: int, size: int, inodes: int) -> None:
 
 
 def open_to_all(directory: int) -> None:
-    """Let what counts as another project be moved in here, which the kernel refuses where a project is inherited.
+    """Allow files of other projects to be moved into this directory.
 
-    It says so in the words it has for what lies on another file system.
+    The kernel refuses that with EXDEV, as between file systems, if files in the directory inherit its project.
     """
     try:
         flags, *others = _attributes(directory)
     except OSError:
-        # This file system knows no projects.
+        # This file system has no projects.
         return
     if flags & _INHERIT:
         fcntl.ioctl(directory, _SET_ATTRIBUTES, _ATTRIBUTES.pack(flags & ~_INHERIT, *others))
 
 
 def unbound(place: Path, project: int) -> None:
-    """Forget the bounds of a project on the file system of `place`."""
+    """Remove the limits of a project on the file system of `place`."""
     with _opened(place) as descriptor:
         _limit(descriptor, project, 0, 0)
 
 
 def limits(place: Path, project: int) -> tuple[int, int]:
-    """How many bytes and inodes a project may have on the file system of `place`, 0 being no bound."""
-    quota = ctypes.create_string_buffer(_QUOTA.size)
+    """The limits of a project on the file system of `place`, in bytes and inodes; 0 is no limit."""
+    quota = bytearray(_QUOTA.size)
     with _opened(place) as descriptor:
         try:
             _call(descriptor, _GET_QUOTA, project, quota)
         except FileNotFoundError:
-            # XFS says so of a project that it has never heard of; ext4 says zeros.
+            # XFS answers so for an unknown project; ext4 answers zeros.
             return 0, 0
-    blocks, _, _, inodes, *_ = _QUOTA.unpack(quota.raw)
+    blocks, _, _, inodes, *_ = _QUOTA.unpack(quota)
     return blocks << 10, inodes
 
 
 def enforced(place: Path) -> bool:
-    """Whether the file system of `place` keeps project quotas."""
+    """Whether the file system of `place` supports project quotas."""
     try:
         limits(place, FIRST)
     except OSError:
@@ -88,13 +87,11 @@ def _attributes(descriptor: int) -> tuple[int, ...]:
 
 def _limit(descriptor: int, project: int, size: int, inodes: int) -> None:
     limits = _QUOTA.pack(size >> 10, 0, 0, inodes, 0, 0, 0, 0, _LIMITS)
-    _call(descriptor, _SET_QUOTA, project, ctypes.create_string_buffer(limits, _QUOTA.size))
+    _call(descriptor, _SET_QUOTA, project, bytearray(limits))
 
 
-def _call(descriptor: int, command: int, project: int, quota: ctypes.Array[ctypes.c_char]) -> None:
-    words = (ctypes.c_long(_QUOTACTL_FD), ctypes.c_uint(descriptor), ctypes.c_uint(command << 8 | _PROJECT))
-    if _libc.syscall(*words, ctypes.c_uint(project), quota):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "project quota")
+def _call(descriptor: int, command: int, project: int, quota: bytearray) -> None:
+    libc.quotactl(descriptor, command << 8 | _PROJECT, project, quota)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ warden has none itself: it may have to wait inside the kernel for something of a
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -20,10 +19,10 @@ from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
 from moorage.common.files import private
 from moorage.common.job import state_file
+from moorage.linux import flock
 from moorage.linux.process import Process
 
-# flock(2) knows no time limit, and a signal to end it would be the whole process's.
-ASK_AGAIN: Final = 0.02
+RETRY: Final = 0.02
 
 
 class Busy(MoorageError):
@@ -48,7 +47,7 @@ class Lock:
     def release(self) -> None:
         """For all who share the open file; once is enough, more does no harm."""
         if self.descriptor >= 0:
-            fcntl.flock(self.descriptor, fcntl.LOCK_UN)
+            flock.unlock(self.descriptor)
             os.close(self.descriptor)
             self.descriptor = -1
 
@@ -70,7 +69,7 @@ def take(job: int, limit: float) -> Lock:
             return lock
         if deadline.passed:
             raise Busy(f"job {job} is held by another process for more than {limit:g} s: see `fuser {lock_file(job)}`")
-        time.sleep(min(ASK_AGAIN, deadline.left))
+        time.sleep(min(RETRY, deadline.left))
 
 
 @contextmanager
@@ -94,7 +93,7 @@ def heir(job: int) -> Process | None:
 def inherited(job: int, descriptor: int) -> Lock:
     """The lock that an earlier warden of this job held; a Busy if this descriptor is none."""
     path = lock_file(job)
-    if not _is(path, descriptor) or not _held(descriptor):
+    if not _is(path, descriptor) or not flock.try_lock(descriptor):
         raise Busy(f"descriptor {descriptor} does not hold the lock of job {job}")
     return Lock(path, descriptor)
 
@@ -105,9 +104,9 @@ def lock_file(job: int) -> Path:
 
 def _attempt(path: Path) -> Lock | None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    descriptor = flock.open_file(path)
     # Between the opening and the lock, the one before may have removed the file: its lock would guard nothing.
-    if _held(descriptor) and _is(path, descriptor):
+    if flock.try_lock(descriptor) and _is(path, descriptor):
         return Lock(path, descriptor)
     os.close(descriptor)
     return None
@@ -121,14 +120,6 @@ def _note(job: int, text: str) -> None:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
-
-
-def _held(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _is(path: Path, descriptor: int) -> bool:

@@ -11,7 +11,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.common.command import run
 from moorage.linux import links as module
-from moorage.linux.links import be_wary, links
+from moorage.linux.links import harden, links
 from support.hosts import CABLE, Host
 from support.namespaces import inside
 
@@ -71,6 +71,6 @@ def test_where_there_is_no_ipv6_a_link_is_wary_all_the_same(
     settings.mkdir(parents=True)
     (settings / "rp_filter").write_text("0")
     monkeypatch.setattr(module, "SETTINGS", tmp_path)
-    be_wary(CABLE)
+    harden(CABLE)
     assert (settings / "rp_filter").read_text() == "1"
     assert not (tmp_path / "ipv6").exists()

@@ -1,13 +1,13 @@
-"""The end of a job on this node: all that is its own is removed, in an order in which nothing can come back.
+"""The end of a job on this node: all that belongs to the job is removed, in an order in which nothing can come back.
 
-Everything here can be done twice, and for a job of which nothing but the number is known. What is still there at the
-end is named, with whose it is: only what root made, and no user holds, is held against the node.
+Everything here can be repeated, and works for a job of which only the number is known. Whatever is still there at the
+end is reported with its owner: only things that root made, and that no user holds, count as the node's fault.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,17 +32,17 @@ from moorage.root.records.start_log import Course
 from moorage.root.state import State
 from moorage.root.warden import delegation
 
-# What each step may take of the whole limit.
+# Timeouts of single steps, within that of the whole.
 STOPPING: Final = 20.0
 LOCKING: Final = 20.0
 UNMOUNTING: Final = 20.0
 REMOVING: Final = 5.0
 TIDYING: Final = 2.0
-# Who is killed and has not ended by then may be waiting for something.
+# A killed process that has not ended by then may wait for a FUSE server.
 DYING: Final = 1.0
 
 PHASE: Final = "epilog"
-# What is said of the job's networks is said of this.
+# Stands for the job's networks where a path stands for other things.
 NETWORK: Final = Path("network")
 
 
@@ -58,15 +58,15 @@ class Leftover:
 
 
 def clear(job: int, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
-    """End and remove all that this job has on this node; what is left of it. With an ending, it is put on record."""
+    """End and remove all that this job has on this node, and return what is left; `ending` goes into the record."""
     places = (lock.lock_file(job), state_file(job), run_directory(job))
     if not any(place.exists() for place in places) and not names.links_of(job):
         return []
     with lock.awaited(job):
-        return _cleared(job, deadline, ending)
+        return _clean_up(job, deadline, ending)
 
 
-def _cleared(job: int, deadline: Deadline, ending: Ending | None) -> list[Leftover]:
+def _clean_up(job: int, deadline: Deadline, ending: Ending | None) -> list[Leftover]:
     unit = systemd.warden_unit(job)
     try:
         systemd.stop(unit, deadline.within(STOPPING).left)
@@ -85,16 +85,16 @@ def _cleared(job: int, deadline: Deadline, ending: Ending | None) -> list[Leftov
 
 
 def clear_held(job: int, held: Lock, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
-    """The same where the job's lock is held, and therefore no warden lives."""
+    """The same for a caller that holds the job's lock: then no warden lives."""
     try:
         known = state.load(job)
     except MoorageError as error:
-        return [*_Clearance(job, None, deadline).result(), Leftover("state", str(state_file(job)), str(error))]
-    way = start_log.read(job)
-    clearance = _Clearance(job, known, deadline)
-    left = clearance.result()
-    if ending and clearance.known:
-        _put_on_record(clearance.known, way, left, ending)
+        return [*_CleanUp(job, None, deadline).result(), Leftover("state", str(state_file(job)), str(error))]
+    start = start_log.read(job)
+    clean_up = _CleanUp(job, known, deadline)
+    left = clean_up.result()
+    if ending and clean_up.known:
+        _put_on_record(clean_up.known, start, left, ending)
     if not left:
         state.forget(job)
         held.remove()
@@ -102,92 +102,127 @@ def clear_held(job: int, held: Lock, deadline: Deadline, ending: Ending | None =
 
 
 def _kill(job: int) -> None:
-    """Nothing else is done while the warden may live, or another one is at it; but nothing of the user's lives on."""
+    """Kill the user's processes, and do nothing else: a warden or another cleanup may still be at work."""
     with suppress(OSError, MoorageError):
         known = state.load(job)
         if known and (leaf := _leaf(known)):
-            cgroup.kill(leaf.path / delegation.TREE, Deadline(DYING))
+            cgroup.kill(delegation.cgroup_in(leaf), Deadline(DYING))
 
 
 def _leaf(known: State) -> Leaf | None:
-    """What the warden wrote down is looked at again: it may be of another boot, and it must be this job's."""
+    """The placeholder's leaf as the warden wrote it down; None if that was another boot. It must be this job's."""
     if known.tree is None or not known.this_boot:
         return None
     return cgroup.leaf(f"/{known.tree.parent.relative_to(cgroup.ROOT)}", known.job.names)
 
 
-def _put_on_record(known: State, way: Course, left: Sequence[Leftover], ending: Ending) -> None:
-    """Once: whoever comes back to what is left does not write another one."""
+def _put_on_record(known: State, start: Course, left: Sequence[Leftover], ending: Ending) -> None:
+    """Write the record of the job once, also if the leftovers are cleaned up later."""
     if known.recorded:
         return
     about = known.about
     days, metrics = (about.days, about.metrics) if about else (record.DAYS, None)
-    record.put(lambda: record.ended(known, way, left, ending), days, metrics)
+    record.put(lambda: record.ended(known, start, left, ending), days, metrics)
     if left:
         known.noted(recorded=True)
 
 
-class _Clearance:
+@dataclass(frozen=True)
+class _Step:
+    """One kind of thing that a job has on this node: how it is removed, and how to see what is left of it."""
+
+    # The errors of `act` are about this.
+    place: Path
+    act: Callable[[], object]
+    verify: Callable[[], Iterable[Leftover]] = tuple
+
+
+class _CleanUp:
+    """All steps, in an order in which nothing can come back. After all have acted, each one looks again."""
+
     def __init__(self, job: int, known: State | None, deadline: Deadline) -> None:
         self.job = job
         self.known = known
         self.deadline = deadline
         self.run = run_directory(job)
-        # What Slurm has made for the job, or for its step of ours.
-        self.cgroups: Path | None = None
-        self.causes: dict[Path, Exception] = {}
-        # Those that could not be removed, once that was tried.
+        self.scratch = known.scratch if known and known.scratch and known.scratch.source else None
+        self.source = Path(self.scratch.source) if self.scratch else None
+        # The cgroup that Slurm made for the job, or for this step of it.
+        self.top: Path | None = None
+        # The networks that are still there after their removal was tried.
         self.networks: list[str] = []
+        # The latest error about each place.
+        self.causes: dict[Path, Exception] = {}
 
     def result(self) -> list[Leftover]:
-        """Do it all, whatever becomes of each part, and see what is still there."""
-        self._attempt(self.run, self._wake_mounts)
-        self._attempt(state_file(self.job), self._end_cgroups)
-        self._attempt(NETWORK, self._remove_networks)
-        self._attempt(self.run, self._unmount)
-        self._discard_scratch()
-        self._attempt(self.run, self._remove_run_directory)
-        return [*self._still_there()]
+        steps = [
+            # A process that waits for a FUSE server dies only after the connection has ended.
+            _Step(self.run, lambda: fuse.abort_below(self.run)),
+            _Step(state_file(self.job), self._end_cgroups, self._cgroups_left),
+            _Step(NETWORK, self._remove_networks, self._networks_left),
+            _Step(self.run, self._unmount, self._mounts_left),
+            _Step(self.source or self.run, self._remove_scratch, self._scratch_left),
+            _Step(self.run, self._remove_run_directory, self._run_directory_left),
+        ]
+        for step in steps:
+            self._attempt(step.place, step.act)
+        # Backwards: killed processes have the most time to end.
+        return [left for step in reversed(steps) for left in step.verify()]
 
     def _attempt(self, place: Path, act: Callable[[], object]) -> None:
-        """An error nobody foresaw must not keep the other parts from being done either."""
+        """Do something. Also an unforeseen error must not keep the other steps from being done."""
         try:
             act()
         except Exception as error:
-            self._blame(place, error)
+            self.causes[place] = error
+            journal.log(f"{place}: {told(error)}", phase=PHASE, job=self.job, priority=journal.WARNING)
 
-    def _blame(self, place: Path, error: Exception) -> None:
-        self.causes[place] = error
-        journal.log(f"{place}: {told(error)}", phase=PHASE, job=self.job, priority=journal.WARNING)
-
-    def _wake_mounts(self) -> None:
-        """End the connections of FUSE mounts, so that whoever waits for one of their servers can die."""
-        fuse.abort_below(self.run)
+    def _left(self, what: str, place: Path, called: str = "") -> Leftover:
+        """A leftover with the known cause. A full disk is the fault of its users, and not the node's."""
+        cause = self.causes.get(place)
+        why, ours = (told(cause), not no_room(cause)) if cause else ("it came back", True)
+        return Leftover(what, called or str(place), why, ours)
 
     def _end_cgroups(self) -> None:
+        """End the job's processes, and remove the cgroups that they were in."""
         known = self.known
         leaf = _leaf(known) if known else None
         if known is None or leaf is None:
             return
-        # An Epilog can run as a part of the job (PrologFlags=RunInJob): Slurm is not done then with the other steps.
-        self.cgroups = top = leaf.step if cgroup.holds(leaf.job, os.getpid()) else leaf.job
-        # The rest of the time is for the rest.
-        patience = self.deadline.within(min(known.limits.kill_wait, self.deadline.left / 2))
-        self._attempt(top, lambda: _wake(leaf.path / delegation.TREE, patience.within(patience.left / 2)))
-        self._attempt(top, lambda: self._end_tree(known, patience))
-        # Slurm removes each of its directories only once, and by then ours was still in there.
+        # An Epilog can run as a part of the job (PrologFlags=RunInJob): Slurm still needs the other steps then.
+        self.top = top = leaf.step if cgroup.holds(leaf.job, os.getpid()) else leaf.job
+        # The other steps need the rest of the time.
+        deadline = self.deadline.within(min(known.limits.kill_wait, self.deadline.left / 2))
+        self._attempt(top, lambda: _wake(delegation.cgroup_in(leaf), deadline.within(deadline.left / 2)))
+        self._attempt(top, lambda: self._end_delegation(known, deadline))
+        # Slurm removes each of its directories only once. At that time ours was still in them.
         self._attempt(top, lambda: cgroup.remove(top))
 
-    def _end_tree(self, known: State, patience: Deadline) -> None:
-        self.known = delegation.ended(known, patience)
+    def _end_delegation(self, known: State, deadline: Deadline) -> None:
+        self.known = delegation.ended(known, deadline)
+
+    def _cgroups_left(self) -> Iterator[Leftover]:
+        top = self.top
+        if not (top and top.exists()):
+            if state_file(self.job) in self.causes:
+                yield self._left("state", state_file(self.job))
+            return
+        pids = cgroup.tasks(top)
+        for pid in pids:
+            yield Leftover("process", f"{pid} ({name(pid)})", f"it is in {top} and does not end", ours=False)
+        if not pids:
+            # The last process may have ended since.
+            self._attempt(top, lambda: cgroup.remove(top))
+            if top.exists():
+                yield replace(self._left("cgroup", top), ours=not cgroup.populated(top))
 
     def _remove_networks(self) -> None:
-        """By the job's number alone."""
+        """Remove the networks, for which the job's number is enough."""
         if not self._may_have_networks():
             return
-        # Unless it can be looked at.
+        # This stays if the look below fails.
         self.networks = [names.table(self.job)]
-        # Only here: most jobs have none.
+        # Imported here, because most jobs have no network of their own.
         from moorage.root.net import job_networks
 
         try:
@@ -205,34 +240,42 @@ class _Clearance:
 
             return bool(job_networks.left(self.job))
         except Exception:
-            # A node that can never have any is not able to say so either.
+            # A node on which no job can have a network may also be unable to list networks.
             return False
 
-    def _unmount(self) -> None:
-        """Lazily and at the top: it takes along what is mounted below, and no name below is ever looked at.
+    def _networks_left(self) -> Iterator[Leftover]:
+        return (self._left("network", NETWORK, network) for network in self.networks)
 
-        In a process of its own, for the last user of a file system waits until all is written to the disk.
+    def _unmount(self) -> None:
+        """Unmount lazily and at the top: that takes along all mounts below, and no name below is ever looked at.
+
+        Another process does it: the last user of a file system waits until all is written to the disk.
         """
         while mounts.holding(self.run, mounts.table()).point == self.run:
             run(["umount", "--lazy", self.run], limit=self.deadline.within(UNMOUNTING).left)
 
-    def _discard_scratch(self) -> None:
-        record = self.known.scratch if self.known else None
-        if record and record.source:
-            source = Path(record.source)
-            self._attempt(source, lambda: self._into_trash(source, record))
+    def _mounts_left(self) -> Iterator[Leftover]:
+        # slurmd may run in another mount namespace than this process.
+        seen = mounts.table() + mounts.table(read(1, "mountinfo"))
+        return (self._left("mount", point) for point in mounts.below(self.run, seen))
 
-    def _into_trash(self, source: Path, record: state.Scratch) -> None:
-        entry = trash.take(source)
-        if entry and trash.discard(source.parent, entry, self.deadline.within(REMOVING)):
-            trash.note(source.parent)
+    def _remove_scratch(self) -> None:
+        if not self.scratch or not self.source:
+            return
+        entry = trash.take(self.source)
+        if entry and trash.discard(self.source.parent, entry, self.deadline.within(REMOVING)):
+            # The limits of the scratch stay until its content is gone. Then the unit ends them.
+            trash.note(self.source.parent)
             systemd.start_aside(trash.UNIT, self.deadline.left)
         else:
-            # Until its content is gone, its bounds stay; then the unit does this.
-            scratch.release(record)
+            scratch.release(self.scratch)
+
+    def _scratch_left(self) -> Iterator[Leftover]:
+        if self.source and os.path.lexists(self.source):
+            yield self._left("scratch", self.source)
 
     def _remove_run_directory(self) -> None:
-        """What is in it by now, if anything, is a refusal of root's: there is always time for that.
+        """Remove the run directory. Unmounted, it holds at most a few files of root's: for these there is always time.
 
         With the directory the kernel also detaches what other mount namespaces still have mounted on it (seen on 6.18).
         """
@@ -240,44 +283,15 @@ class _Clearance:
             for name, reason in remove(parent, self.run.name, Deadline(TIDYING)).items():
                 raise MoorageError(f"{name}: {reason}")
 
-    def _still_there(self) -> Iterator[Leftover]:
-        # slurmd may run in a mount namespace of its own.
-        for point in mounts.below(self.run, mounts.table() + mounts.table(read(1, "mountinfo"))):
-            yield self._left("mount", point)
+    def _run_directory_left(self) -> Iterator[Leftover]:
         if os.path.lexists(self.run):
             yield self._left("run directory", self.run)
-        for network in self.networks:
-            yield self._left("network", NETWORK, network)
-        if self.known and self.known.scratch and self.known.scratch.source:
-            source = Path(self.known.scratch.source)
-            if os.path.lexists(source):
-                yield self._left("scratch", source)
-        if self.cgroups and self.cgroups.exists():
-            yield from self._cgroups_still_there(self.cgroups)
-        elif state_file(self.job) in self.causes:
-            yield self._left("state", state_file(self.job))
-
-    def _cgroups_still_there(self, top: Path) -> Iterator[Leftover]:
-        pids = cgroup.tasks(top)
-        for pid in pids:
-            yield Leftover("process", f"{pid} ({name(pid)})", f"it is in {top} and does not end", ours=False)
-        if not pids:
-            # The last of them may have died since.
-            self._attempt(top, lambda: cgroup.remove(top))
-            if top.exists():
-                yield replace(self._left("cgroup", top), ours=not cgroup.populated(top))
-
-    def _left(self, what: str, place: Path, called: str = "") -> Leftover:
-        """A full disk is its users' fault."""
-        cause = self.causes.get(place)
-        why, ours = (told(cause), not no_room(cause)) if cause else ("it came back", True)
-        return Leftover(what, called or str(place), why, ours)
 
 
 def _wake(tree: Path, deadline: Deadline) -> None:
-    """The same for mounts in namespaces of the user's, where some of his processes do not die at once."""
+    """Kill, and if some processes do not end, end the FUSE connections in the user's mount namespaces."""
     try:
-        # From here on they can mount no more.
+        # After this, no process of the tree can mount anything.
         cgroup.kill(tree, deadline.within(DYING))
     except cgroup.Stuck:
         fuse.abort_within(tree, deadline)

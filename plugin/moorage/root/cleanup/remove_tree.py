@@ -8,7 +8,6 @@ Directories found in it move up to the top of the tree: so none is ever deep, an
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from typing import Final
 
@@ -69,7 +68,7 @@ class _Tree:
 
     def _clear_inner(self, directory: int, name: str) -> None:
         if not _unlinked(directory, name):
-            above = secrets.token_hex(8)
+            above = os.urandom(8).hex()
             unmounting(directory, name, lambda: os.rename(name, above, src_dir_fd=directory, dst_dir_fd=self.top))
         self.changes += 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -34,7 +33,7 @@ def make(place: Path) -> None:
 
 def take(source: Path) -> str | None:
     """Move a job's scratch into the trash, where its owner cannot get at it by any path; what it is called there."""
-    entry = f"{source.name}.{secrets.token_hex(8)}"
+    entry = f"{source.name}.{os.urandom(8).hex()}"
     with _trash(source.parent, make=True) as (place, trash):
         quota.open_to_all(trash)
         try:

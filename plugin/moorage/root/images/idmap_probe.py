@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import tempfile
 from pathlib import Path
 from typing import Final
 
-from moorage.linux import idmap, mounts
+from moorage.linux import idmap, libc, mounts
 from moorage.linux.idmap import Line, Owners
 from moorage.root.images.store import Store
 
 SOMEBODY: Final = 12345
-_NEW_MOUNTS: Final = 0x00020000
 _ALL_PRIVATE: Final = (1 << 14) | (1 << 18)
 _LONGEST: Final = 4096
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def trouble(store: Store) -> str:
@@ -47,8 +44,7 @@ def _tell(to: int, place: Path) -> None:
 
 def _tried(place: Path) -> str:
     try:
-        if _libc.unshare(_NEW_MOUNTS):
-            raise OSError(ctypes.get_errno(), "no mount namespace to be had")
+        libc.unshare(libc.NEW_MOUNTS)
         mounts.mount("", "", Path("/"), _ALL_PRIVATE)
         return _seen(place)
     except OSError as error:

@@ -21,10 +21,6 @@ def mark(layer: Path) -> int:
     return sum(_marked(directory) for directory in directories(layer))
 
 
-def is_opaque(directory: Path) -> bool:
-    return YES in (attribute(directory, ROOTS), attribute(directory, USERS))
-
-
 def directories(top: Path) -> Iterator[Path]:
     """`top` and all directories in it; links are not followed."""
     waiting = [top]

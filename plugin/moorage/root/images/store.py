@@ -160,13 +160,13 @@ def _insist_on_ownership(place: Path) -> None:
 def _take(descriptor: int, path: Path) -> None:
     """Jobs that copy images are waited for; another command may be at work for hours."""
     deadline = Deadline(COPYING)
-    while not flock.taken(descriptor, flock.ALONE):
-        if not flock.taken(descriptor, flock.BESIDE_OTHERS):
+    while not flock.try_lock(descriptor, flock.EXCLUSIVE):
+        if not flock.try_lock(descriptor, flock.SHARED):
             raise UserError(f"another command is at work on {path}", "wait until it has ended")
-        flock.give_back(descriptor)
+        flock.unlock(descriptor)
         if deadline.passed:
             raise UserError(f"jobs are copying images from {path}", "wait until they have started")
-        time.sleep(flock.ASK_AGAIN)
+        time.sleep(flock.RETRY)
 
 
 def _of_a_job(view: Path) -> bool:

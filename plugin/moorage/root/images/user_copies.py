@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,9 +37,9 @@ def ready(store: Store, uid: int, whose: Owners, limit: float) -> Iterator[Path]
     """
     time_left = TimeLeft(limit)
     place = store.copies / f"{uid}-{hashlib.sha256(repr(whose).encode()).hexdigest()[:16]}"
-    with _locked(store.lock, flock.BESIDE_OTHERS, time_left):
+    with _locked(store.lock, flock.SHARED, time_left):
         place.mkdir(mode=0o700, exist_ok=True)
-        with _locked(place / "lock", flock.ALONE, time_left):
+        with _locked(place / "lock", flock.EXCLUSIVE, time_left):
             graph = _copy(Copier(store, whose, time_left), place / "images")
         yield graph
 
@@ -75,8 +74,11 @@ class TimeLeft:
 
     def insist(self) -> None:
         if self.deadline.passed:
-            what = f"the node's images were not copied for this user within {self.limit:g} s"
-            raise Taken(what, "submit the job anew, which goes on from there, or have wait.copy raised")
+            raise self.expired()
+
+    def expired(self) -> Taken:
+        what = f"the node's images were not copied for this user within {self.limit:g} s"
+        return Taken(what, "submit the job anew, which goes on from there, or have wait.copy raised")
 
 
 @dataclass
@@ -188,7 +190,6 @@ def _exchange(copier: Copier, source: Path, target: Path) -> None:
 @contextmanager
 def _locked(path: Path, how: int, time_left: TimeLeft) -> Iterator[None]:
     with flock.opened(path) as descriptor:
-        while not flock.taken(descriptor, how):
-            time_left.insist()
-            time.sleep(flock.ASK_AGAIN)
+        if not flock.lock(descriptor, how, time_left.deadline):
+            raise time_left.expired()
         yield

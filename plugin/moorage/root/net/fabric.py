@@ -22,7 +22,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from moorage.common.errors import MoorageError, Taken, UserError
 from moorage.linux import nft, nft_expressions
-from moorage.linux.links import NOBODY, Links, links
+from moorage.linux.links import UNKNOWN, Links, links
 from moorage.linux.nft import Chain, Table
 from moorage.node import network_demands
 from moorage.root.net import names
@@ -210,7 +210,7 @@ def _tables(fabric: Fabric, here: Links) -> list[Table]:
 def _directions(fabric: Fabric) -> dict[str, list[IPv4Address]]:
     """Where frames for each hardware address go. Nothing is ever learnt: there is no room for more than these."""
     known = {fabric.hardware_address(place): [host] for place, host in enumerate(fabric.hosts) if place != fabric.place}
-    return {NOBODY: list(fabric.peers), **known}
+    return {UNKNOWN: list(fabric.peers), **known}
 
 
 def _guard(fabric: Fabric) -> Table:

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from moorage.common.errors import MoorageError, Taken
 from moorage.linux import conntrack, nft, nft_expressions
-from moorage.linux.links import be_wary, links
+from moorage.linux.links import harden, links
 from moorage.linux.nft import Chain, Table
 from moorage.linux.nft_expressions import Rule
 from moorage.node import network_demands
@@ -110,9 +110,9 @@ def plug(gateway: Gateway, namespace: int, name: str) -> None:
             raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is another's by now")
         # Of an earlier job with this network, whose answers would come to this one; or of this job, which decides how
         # often it is plugged, and with new rules begins to be counted anew.
-        conntrack.forget(gateway.inner.ip)
+        conntrack.remove(gateway.inner.ip)
         nft.install(_table(gateway))
-        be_wary(gateway.host_end)
+        harden(gateway.host_end)
         here.set_up(end)
 
 
@@ -130,7 +130,7 @@ def mend(gateway: Gateway) -> None:
         nft.install(_table(gateway))
         if end:
             # Its plugging may have ended before.
-            be_wary(gateway.host_end)
+            harden(gateway.host_end)
             here.set_up(end)
 
 

@@ -5,11 +5,8 @@ It has a file of its own, root's: records are forgotten after some time, and a c
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
-import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,6 +17,7 @@ from typing import Any, Final, Self
 from moorage.common import files, job
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
+from moorage.linux import flock
 from moorage.root.records import record
 
 STARTS: Final = "moorage_starts_total"
@@ -130,26 +128,10 @@ def _read(path: Path) -> Tally:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        _lock(descriptor, path)
+    with flock.opened(path) as descriptor:
+        if not flock.lock(descriptor, flock.EXCLUSIVE, Deadline(_LOCKING), retry=0.01):
+            raise MoorageError(f"{path} is held by another process: see `fuser {path}`")
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    """Whoever has it writes two small files."""
-    deadline = Deadline(_LOCKING)
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if deadline.passed:
-                raise MoorageError(f"{path} is held by another process: see `fuser {path}`") from None
-            time.sleep(0.01)
-        else:
-            return
 
 
 def _known(labels: Labels, series: Mapping[Labels, object]) -> Labels:

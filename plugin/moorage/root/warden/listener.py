@@ -1,4 +1,4 @@
-"""The warden's ear: who may connect, for how long, how often at once, and what becomes of the rest."""
+"""The warden's socket: its connections with their bounds, its answers, and which task of the job a caller is."""
 
 from __future__ import annotations
 
@@ -7,32 +7,38 @@ import selectors
 import signal
 import socket
 import struct
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from moorage.common import warden_protocol
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
+from moorage.common.job import Job
 from moorage.common.warden_protocol import Request
+from moorage.linux.cgroup import Leaf, NoTask, leaf_of
+from moorage.linux.process import Process, real_uid, running
+from moorage.root import journal
 
-# All that root's `usage` and two agents with their placeholders need, twice; the rest is dropped.
+# Twice what root's `usage` and two agents with their placeholders need; more connections are refused.
 MOST_PER_PEER: Final = 8
 BACKLOG: Final = 16
-# From the connection to the request.
-SPEAKING: Final = 5.0
-# Of these the packet is left where it is: what comes along with it is not for this process to touch.
+# The timeout of a caller between its connection and its request.
+REQUEST_TIMEOUT: Final = 5.0
+# The packet of this verb stays in the socket: its descriptor is not for this process to touch.
 WITH_DESCRIPTOR: Final = "plug"
-# What came along is closed in this time, or a little more.
+# Closing received descriptors is interrupted after this time, again and again.
 CLOSING: Final = 0.05
+# The journal hears of refusals of one kind once in so many seconds.
+REFUSALS: Final = 1.0
 _CREDENTIALS: Final = struct.Struct("iII")
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Who connected, as the kernel noted it at that moment."""
+    """The process that connected, as the kernel noted it at that moment."""
 
     pid: int
     uid: int
@@ -52,10 +58,10 @@ class Connection:
         self.stream = stream
         self.peer = Peer.of(stream)
         self.asked = False
-        self.wait(SPEAKING, "no request came")
+        self.wait(REQUEST_TIMEOUT, "no request came")
 
     def wait(self, seconds: float, late: str) -> None:
-        """Keep the caller waiting, at most so long, and then answer with `late`."""
+        """Let the caller wait for at most so many seconds, and then answer with the error `late`."""
         self.deadline = Deadline(seconds)
         self.late = late
 
@@ -64,43 +70,43 @@ class Connection:
         return self.stream.fileno() >= 0
 
     def answer(self, packet: bytes) -> None:
-        """The first answer is the last; a caller that does not read gets none."""
+        """Send the only answer, and close. A caller that does not read gets none."""
         with hurried():
             with suppress(OSError):
                 self.stream.send(packet)
-                # With something unread in it, a closed connection is a reset one, and its last answer is lost.
-                # Descriptors that came along and were not asked for are closed by the kernel.
+                # Closing a connection with unread data resets it, and its answer would be lost. This call asks for no
+                # descriptors: the kernel closes those that came with the data.
                 self.stream.recv(warden_protocol.LONGEST)
             self.stream.close()
 
 
 class Listener:
-    """Hands each request to `serve`, which answers the connection, or makes it wait."""
+    """Accepts connections and gives each request to `serve`, which answers it or lets it wait."""
 
     def __init__(
         self,
-        ear: socket.socket,
+        stream: socket.socket,
         events: selectors.BaseSelector,
         admitted: Container[int],
         serve: Callable[[Connection, Request], None],
     ) -> None:
-        self.ear = ear
+        self.socket = stream
         self.events = events
         self.admitted = admitted
         self.serve = serve
         self.connections: list[Connection] = []
-        ear.setblocking(False)
-        # It would end us; all that it has to do is to come.
+        stream.setblocking(False)
+        # By default the signal ends a process. It only has to interrupt a system call.
         signal.signal(signal.SIGALRM, lambda *_: None)
-        events.register(ear, selectors.EVENT_READ, self._accept)
+        events.register(stream, selectors.EVENT_READ, self._accept)
 
     @property
-    def patience(self) -> float | None:
-        """How long nothing can become due."""
+    def next_deadline(self) -> float | None:
+        """Seconds until the next caller has waited too long."""
         return min((connection.deadline.left for connection in self.connections), default=None)
 
-    def tidy(self) -> None:
-        """Answer those whose time is up, and forget those who are gone."""
+    def expire(self) -> None:
+        """Answer the callers that have waited too long, and drop closed connections."""
         for connection in self.connections:
             if connection.open and connection.deadline.passed:
                 self.answer(connection, warden_protocol.error(connection.late))
@@ -113,12 +119,12 @@ class Listener:
             connection.answer(packet)
 
     def leave(self, connection: Connection) -> None:
-        """Hear no more of it, though it stays open: another process reads on and answers."""
+        """Stop listening to a connection that stays open: another process reads from it."""
         self.events.unregister(connection.stream)
 
     def _accept(self) -> None:
         try:
-            stream, _ = self.ear.accept()
+            stream, _ = self.socket.accept()
         except (BlockingIOError, ConnectionError):
             return
         connection = Connection(stream)
@@ -136,10 +142,10 @@ class Listener:
 
     def _hear(self, connection: Connection) -> None:
         if not connection.open:
-            # Another event of the same moment has ended it.
+            # An earlier event of the same turn has closed it.
             return
         try:
-            # Descriptors that come along are closed by the kernel, because nobody asks for them here.
+            # This call asks for no descriptors: the kernel closes its copies of those that come with the data.
             packet = connection.stream.recv(warden_protocol.LONGEST + 1, socket.MSG_PEEK)
         except BlockingIOError:
             return
@@ -156,34 +162,89 @@ class Listener:
         self.serve(connection, request)
 
     def _only(self, connection: Connection, packet: bytes) -> bytes:
-        """The packet, if it is the first; one who hangs up while he waits sends an empty one."""
+        """The packet, if it is the first one. A caller that hangs up while it waits sends a second, empty one."""
         if connection.asked:
             raise MoorageError("one request a connection")
         connection.asked = True
         return packet
 
 
+class Answers:
+    """Answers callers, and tells the journal about refusals, but not about each one."""
+
+    def __init__(self, listener: Listener, job: Job) -> None:
+        self.listener = listener
+        self.job = job
+        # When the journal may hear about each kind of thing again.
+        self.silence: dict[str, Deadline] = {}
+
+    def grant(self, connection: Connection, fields: Mapping[str, Any]) -> None:
+        self.listener.answer(connection, warden_protocol.ok(fields))
+
+    def refuse(self, connection: Connection, verb: str, reason: str) -> None:
+        self.listener.answer(connection, warden_protocol.error(reason))
+        if self.may_tell(verb):
+            message = f"refused {verb} to process {connection.peer.pid}: {reason}"
+            journal.log(message, phase=verb, job=self.job, priority=journal.NOTICE)
+
+    def may_tell(self, kind: str) -> bool:
+        """Whether the journal has not heard about this kind of thing just now."""
+        if kind in self.silence and not self.silence[kind].passed:
+            return False
+        self.silence[kind] = Deadline(REFUSALS)
+        return True
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A process of the job's owner, and the task that it belongs to."""
+
+    process: Process
+    leaf: Leaf
+
+    def can_lend_to(self, agent: Caller) -> bool:
+        """Whether the two are different tasks of one step."""
+        return self.leaf.step == agent.leaf.step and self.leaf != agent.leaf
+
+
+def identify(peer: Peer, job: Job) -> Caller:
+    """The caller; NoTask unless it is a task of this job, run by the job's owner, and still running."""
+    # The kernel reports 0 for a process of a pid namespace that is not below ours.
+    if peer.uid != job.uid or peer.pid <= 0:
+        raise NoTask("only a task of this job can ask for this")
+    try:
+        process = Process.of(peer.pid)
+        with process.held() as descriptor:
+            caller = Caller(process, leaf_of(peer.pid, job.names))
+            owner = real_uid(peer.pid)
+            if owner == job.uid and running(descriptor):
+                return caller
+    except (ProcessLookupError, FileNotFoundError) as error:
+        raise NoTask("the caller has ended") from error
+    raise NoTask(f"process {peer.pid} is not the owner's")
+
+
+def bound(path: Path, owner: int) -> socket.socket:
+    """A socket in root's directory to which only `owner` and root can connect."""
+    path.unlink(missing_ok=True)
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    # Nobody can connect before it listens, whatever mode the umask gives it.
+    stream.bind(os.fspath(path))
+    path.chmod(0o600)
+    os.chown(path, owner, -1, follow_symlinks=False)
+    stream.listen(BACKLOG)
+    return stream
+
+
 @contextmanager
 def hurried() -> Iterator[None]:
-    """For what has the kernel close descriptors that came along.
+    """Interrupt a system call in which the kernel closes descriptors of a caller.
 
-    If nobody else has them any more, closing them is our work, and a socket may have been told to linger over it for
-    years. A signal ends that, also for all others that came along with it (seen on 6.18).
+    If no other process has them, this process waits until they are closed, and a socket can be told to linger for
+    years. A signal ends that wait, also for all other descriptors of the same packet (seen on 6.18).
     """
     signal.setitimer(signal.ITIMER_REAL, CLOSING, CLOSING)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def bound(path: Path, owner: int) -> socket.socket:
-    """A socket in root's directory to which only `owner` and root can connect."""
-    path.unlink(missing_ok=True)
-    ear = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # Until it listens nobody can connect, whatever the umask made of its mode.
-    ear.bind(os.fspath(path))
-    path.chmod(0o600)
-    os.chown(path, owner, -1, follow_symlinks=False)
-    ear.listen(BACKLOG)
-    return ear

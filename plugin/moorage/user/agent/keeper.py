@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
 from moorage.common.errors import MoorageError
 from moorage.common.events import FROM_OUTSIDE, Signals, Watch
+from moorage.linux import libc
 from moorage.user import failure_report
 from moorage.user.agent import delegated_cgroup, rootless, ulimits
 from moorage.user.agent.exec_server import Errand
@@ -298,8 +298,7 @@ def _detach(log: Path) -> None:
             os.dup2(descriptor, number)
         os.close(descriptor)
     # What a container's monitor or Podman's own helpers leave behind becomes our child, and not Slurm's.
-    if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "cannot become the reaper of the job's tree")
+    libc.prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def _somebody_dead() -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import socket
 import struct
@@ -11,7 +10,11 @@ from contextlib import suppress
 from threading import BoundedSemaphore, Thread
 from typing import Final
 
+from moorage.linux import netns
+
 ROOT: Final = 0
+# pyroute2's DiagSocket does not fit: it lists all TCP sockets of the node for each question, and cannot take over a
+# socket that was made in another network namespace.
 _PROTOCOL: Final = 4
 _ASKS: Final = 20
 _REQUEST: Final = 1
@@ -62,8 +65,6 @@ RESTING: Final = 0.1
 
 PIECE: Final = 1 << 16
 
-_NETWORKS: Final = 0x40000000
-
 
 def forward(door: int, kernel: int, namespace: int, target: tuple[str, int]) -> None:
     """Connect each of the user's who comes to the door with the target, from within another network namespace.
@@ -103,9 +104,7 @@ def welcome(asked: socket.socket, connection: socket.socket) -> bool:
 
 def enter(namespace: int) -> None:
     """This thread alone."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.setns(namespace, _NETWORKS):
-        raise OSError(ctypes.get_errno(), "cannot enter the container's network")
+    netns.enter(namespace)
     os.close(namespace)
 
 

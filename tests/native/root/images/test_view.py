@@ -305,7 +305,7 @@ def test_no_command_comes_between_a_copy_and_its_mount(
 
     def mount(tree: Path, point: Path, namespace: int | None) -> None:
         with flock.opened(filled.lock) as command:
-            assert not flock.taken(command, flock.ALONE)
+            assert not flock.try_lock(command, flock.EXCLUSIVE)
         raise OSError(f"{tree} was to be mounted")
 
     monkeypatch.setattr(view, "_mount", mount)

@@ -15,7 +15,7 @@ import pytest
 
 from moorage.common.errors import MoorageError, UserError
 from moorage.linux import conntrack, nft, nft_expressions
-from moorage.linux.links import WARY
+from moorage.linux.links import HARDENED
 from moorage.node import network_demands
 from moorage.root.net import fabric, gateway, job_networks
 from moorage.root.net.fabric import Site as Fabrics
@@ -305,12 +305,12 @@ def test_a_ping_gets_out_and_back(job: Job, outside: Host) -> None:
 
 def test_a_link_that_is_mended_is_wary(job: Job) -> None:
     """Its plugging may have ended before that was done."""
-    settings = [Path("/proc/sys/net") / name.format(job.gateway.host_end) for name in WARY]
+    settings = [Path("/proc/sys/net") / name.format(job.gateway.host_end) for name in HARDENED]
     with inside(job.node.namespace):
         for setting in settings:
             setting.write_text("0")
         gateway.mend(job.gateway)
-        assert [setting.read_text().strip() for setting in settings] == list(WARY.values())
+        assert [setting.read_text().strip() for setting in settings] == list(HARDENED.values())
 
 
 def test_connections_that_have_ended_are_bounded_too(node: Host, outside: Host) -> None:
@@ -337,7 +337,7 @@ def test_connections_are_bounded(node: Host, outside: Host) -> None:
 def known(job: Job) -> int:
     """Connections of the job's that its node knows of."""
     with inside(job.node.namespace):
-        return len(conntrack.begun_by(job.gateway.inner.ip))
+        return len(conntrack.opened_by(job.gateway.inner.ip))
 
 
 def test_plugging_again_gives_no_more_connections(node: Host, outside: Host) -> None:

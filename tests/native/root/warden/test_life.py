@@ -150,7 +150,7 @@ def test_it_needs_a_prolog_of_this_boot(scope: Path) -> None:
 
 
 def test_it_waits_for_the_prologs_lock(scope: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(warden, "LOCK_LIMIT", 0.2)
+    monkeypatch.setattr(warden, "LOCK_TIMEOUT", 0.2)
     with lock.locked(JOB.id):
         assert exit_code_of(17) == 1
 

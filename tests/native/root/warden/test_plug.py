@@ -17,7 +17,7 @@ from moorage.root import lock
 from moorage.root.net import fabric, gateway
 from moorage.root.net.fabric import Fabric, Site
 from moorage.root.net.gateway import Gateway
-from moorage.root.warden import plugging, warden
+from moorage.root.warden import plugging
 from support.callers import ask_to_plug, await_gone, await_same, delegated, descriptors, send_descriptors
 from support.cgroups import leaf
 from support.hosts import CABLE, Host, connected
@@ -155,7 +155,7 @@ def plugged_from_here(descriptor: int) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         socket.send_fds(ours, [REQUEST], [descriptor])
-        warden_protocol.outcome(plugging._plugged(theirs, saved(), "fabric"))
+        warden_protocol.outcome(plugging.plugged(theirs, saved(), "fabric"))
 
 
 def test_only_the_agent(moored: Peer, placeholder: Peer, scope: Path, host: Host) -> None:
@@ -197,7 +197,7 @@ def test_a_job_with_the_other_one(moored: Peer, running: Manager, host: Host) ->
 
 def test_not_as_often_as_he_likes(moored: Peer, running: Manager) -> None:
     """Each time all that watch this node's packet filter have to look at it, such as the wardens of other jobs."""
-    for _ in range(warden.MOST_PLUGS):
+    for _ in range(plugging.MOST_PLUGS):
         moored.do(ask_to_plug, "fabric")
     with pytest.raises(warden_protocol.Refused, match="too often"):
         moored.do(ask_to_plug, "uplink")
@@ -219,7 +219,7 @@ def test_a_file_that_cannot_even_be_closed(
     networked: None, host: Host, agent: Peer, placeholder: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user's own server decides how long that takes; the warden goes on, and so does the end of the job."""
-    monkeypatch.setattr(warden, "LIMIT", 0.5)
+    monkeypatch.setattr(plugging, "TIMEOUT", 0.5)
     place = Path("/run/hung")
     place.touch()
     with inside(host.namespace), Manager() as manager, hung_mount(place, USER):
@@ -272,7 +272,7 @@ def test_the_child_has_nothing_of_the_wardens() -> None:
     reading, writing = os.pipe()
     with socket.socket() as stream:
         if not (child := os.fork()):
-            plugging._keep_only(stream.fileno(), writing)
+            plugging.keep_only(stream.fileno(), writing)
             # The last one is that of the directory itself.
             there = sorted(int(entry.name) for entry in Path("/proc/self/fd").iterdir())
             os.write(plugging.ANSWER, bytes(there))

@@ -13,11 +13,9 @@ from moorage.common import warden_protocol
 from moorage.linux.cgroup import Leaf, NoTask, leaf_of
 from moorage.linux.process import Process
 from moorage.root.state import Phase
-from moorage.root.warden import caller as callers
-from moorage.root.warden import warden
-from moorage.root.warden.caller import Caller as Identified
-from moorage.root.warden.caller import identify
-from moorage.root.warden.listener import Peer as Caller
+from moorage.root.warden import delegation, listener, plugging, warden
+from moorage.root.warden.listener import Caller, identify
+from moorage.root.warden.listener import Peer as Connected
 from support.callers import (
     SOCKET,
     ask,
@@ -140,34 +138,34 @@ class TestIdentity:
     """What the kernel noted of the caller may be a number that is another's by now."""
 
     def test_a_task(self, scope: Path, tasks: tuple[Path, Path], agent: Peer) -> None:
-        assert identify(Caller(agent.pid, USER), JOB) == Identified(Process.of(agent.pid), Leaf(tasks[0]))
+        assert identify(Connected(agent.pid, USER), JOB) == Caller(Process.of(agent.pid), Leaf(tasks[0]))
 
     @pytest.mark.parametrize("pid", [0, -1])
     def test_a_process_that_cannot_be_seen_from_here(self, scope: Path, pid: int) -> None:
         with pytest.raises(NoTask, match="only a task"):
-            identify(Caller(pid, USER), JOB)
+            identify(Connected(pid, USER), JOB)
 
     def test_a_number_that_is_another_users_by_now(self, scope: Path, tasks: tuple[Path, Path]) -> None:
         with Peer(OTHER, tasks[0]) as other, pytest.raises(NoTask, match="not the owner's"):
-            identify(Caller(other.pid, USER), JOB)
+            identify(Connected(other.pid, USER), JOB)
 
     def test_a_number_that_is_nobodys_by_now(self, scope: Path, agent: Peer) -> None:
         agent.kill()
         with pytest.raises(NoTask, match="has ended"):
-            identify(Caller(agent.pid, USER), JOB)
+            identify(Connected(agent.pid, USER), JOB)
 
     def test_a_process_that_ends_while_it_is_looked_at(
         self, scope: Path, agent: Peer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def leaf_then_end(pid: int, names: frozenset[str]) -> Leaf:
             found = leaf_of(pid, names)
-            monkeypatch.setattr(callers, "real_uid", lambda _: USER)
+            monkeypatch.setattr(listener, "real_uid", lambda _: USER)
             agent.kill()
             return found
 
-        monkeypatch.setattr(callers, "leaf_of", leaf_then_end)
+        monkeypatch.setattr(listener, "leaf_of", leaf_then_end)
         with pytest.raises(NoTask):
-            identify(Caller(agent.pid, USER), JOB)
+            identify(Connected(agent.pid, USER), JOB)
 
 
 class TestPatience:
@@ -229,7 +227,8 @@ class TestUnforeseen:
     def test_an_error_nobody_foresaw_ends_no_warden(
         self, scope: Path, agent: Peer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(warden, "identify", lambda *_: [][0])
+        for module in (warden, delegation, plugging):
+            monkeypatch.setattr(module, "identify", lambda *_: [][0])
         with Manager() as manager:
             for verb in warden_protocol.VERBS:
                 with pytest.raises(warden_protocol.Refused, match="IndexError"):
@@ -239,7 +238,7 @@ class TestUnforeseen:
     def test_the_journal_is_not_filled(
         self, capfd: pytest.CaptureFixture[str], scope: Path, agent: Peer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(warden, "REFUSALS", 60.0)
+        monkeypatch.setattr(listener, "REFUSALS", 60.0)
         with Manager():
             for verb in ("usage", "usage", "usage", "lend", "usage"):
                 with pytest.raises(warden_protocol.Refused):

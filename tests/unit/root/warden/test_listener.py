@@ -40,20 +40,20 @@ class Host:
         for _ in range(3):
             for key, _ in self.events.select(patience):
                 key.data()
-            self.listener.tidy()
+            self.listener.expire()
 
     def until_all_are_answered(self, limit: float = 5) -> float:
         """How long that took."""
         started = time.monotonic()
         while self.listener.connections:
             assert time.monotonic() - started < limit
-            self.turn(min(self.listener.patience or 0, limit))
+            self.turn(min(self.listener.next_deadline or 0, limit))
         return time.monotonic() - started
 
     def close(self) -> None:
         for connection in self.listener.connections:
             connection.stream.close()
-        for caller in (*self.callers, self.listener.ear):
+        for caller in (*self.callers, self.listener.socket):
             caller.close()
         self.events.close()
 
@@ -125,11 +125,11 @@ def test_one_caller_has_so_many_connections_and_no_more(host: Host) -> None:
 
 
 def test_who_says_nothing_is_answered_in_the_end(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "SPEAKING", 0.2)
-    assert [host.listener.patience] == [None]
+    monkeypatch.setattr(listener, "REQUEST_TIMEOUT", 0.2)
+    assert [host.listener.next_deadline] == [None]
     caller = host.caller()
     host.turn()
-    assert 0 < (host.listener.patience or 0) <= 0.2
+    assert 0 < (host.listener.next_deadline or 0) <= 0.2
     assert 0.1 < host.until_all_are_answered() < 1
     with pytest.raises(warden_protocol.Refused, match="no request came"):
         warden_protocol.outcome(caller.recv(4096))

@@ -1,4 +1,7 @@
-"""A tree of files made of layers, one over the other; nothing of it is on disk."""
+"""A tree of files made of the layers of an image, in memory.
+
+A layer removes files of the layers below it by whiteouts (one name each) and by opaque directories (all names in them).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from moorage.root.images.tar_split import shown
 WHITEOUT: Final = ".wh."
 OPAQUE: Final = ".wh..wh..opq"
 MOST_ENTRIES: Final = 1_000_000
-# Directories that a layer implies but does not describe.
+# The entry of a directory that a layer needs but does not describe.
 IMPLIED: Final = Entry()
 
 
@@ -25,9 +28,9 @@ class Tree:
 
     entry: Entry = IMPLIED
     children: dict[str, Tree] = field(default_factory=dict)
-    # What an upper layer removes of those below: some names, or all.
-    gone: set[str] = field(default_factory=set)
-    hides: bool = False
+    # What this directory removes from the same directory in lower layers: these names, or all.
+    whiteouts: set[str] = field(default_factory=set)
+    opaque: bool = False
 
     def find(self, path: str) -> Tree | None:
         here: Tree | None = self
@@ -36,7 +39,7 @@ class Tree:
         return here
 
     def directory(self, path: str) -> Tree:
-        """The directory there; it takes the place of anything else."""
+        """The directory at this path, made if needed; it replaces anything else there."""
         here = self
         for part in _parts(path):
             there = here.children.get(part)
@@ -46,7 +49,7 @@ class Tree:
         return here
 
     def put(self, path: str, what: Entry) -> Tree:
-        """A directory that is there keeps what is in it."""
+        """Put an entry at this path. A directory that is there already keeps its content."""
         *parents, name = _parts(path) or [""]
         if not name:
             self.entry = what
@@ -65,7 +68,7 @@ class Tree:
         return parent.children.pop(name, None) if parent else None
 
     def walk(self, path: str = "") -> Iterator[tuple[str, Tree]]:
-        """Everything in it with its path, each directory before what is in it."""
+        """Everything in this tree with its path, each directory before its content."""
         waiting = [(path, self)]
         while waiting:
             place, tree = waiting.pop()
@@ -74,12 +77,12 @@ class Tree:
             waiting += [(f"{place}/{name}" if place else name, child) for name, child in inner]
 
     def removes(self) -> bool:
-        """Whether it means anything only with the layers below it."""
-        return any(tree.gone or tree.hides for _, tree in self.walk())
+        """Whether this layer removes anything of the layers below it."""
+        return any(tree.whiteouts or tree.opaque for _, tree in self.walk())
 
 
 def layer(members: Iterable[tarfile.TarInfo], content: Callable[[tarfile.TarInfo, str], Content]) -> Tree:
-    """One layer; what it removes is in `gone`, and directories that hide others say so."""
+    """The tree of one layer, with its whiteouts and opaque directories."""
     top = Tree()
     left = MOST_ENTRIES
     for member in members:
@@ -89,44 +92,43 @@ def layer(members: Iterable[tarfile.TarInfo], content: Callable[[tarfile.TarInfo
         path = tar_entry.path(member)
         parent, _, name = path.rpartition("/")
         if name == OPAQUE:
-            top.directory(parent).hides = True
+            top.directory(parent).opaque = True
         elif name.startswith(WHITEOUT):
-            top.directory(parent).gone.add(name.removeprefix(WHITEOUT))
+            top.directory(parent).whiteouts.add(name.removeprefix(WHITEOUT))
         elif tar_entry.is_whiteout(member):
-            top.directory(parent).gone.add(name)
+            top.directory(parent).whiteouts.add(name)
         elif member.islnk():
             top.put(path, _linked(top, member))
         elif found := tar_entry.parse(member, content(member, path)):
             there = top.put(path, found)
-            there.hides = there.hides or tar_entry.hides(member)
+            there.opaque = there.opaque or tar_entry.is_opaque(member)
     return top
 
 
-def over(lower: Tree, upper: Tree) -> Tree:
-    """Both as one, as an overlay shows them; neither is changed."""
+def applied(layer: Tree, below: Tree) -> Tree:
+    """The tree `below` with a layer applied to it, as an overlay shows both. Neither is changed."""
     top = Tree()
-    waiting: list[tuple[Tree, Tree | None, Tree]] = [(top, lower, upper)]
+    # Directories still to be merged: the new one, the layer's, and the one below it, if there is one.
+    waiting: list[tuple[Tree, Tree, Tree | None]] = [(top, layer, below)]
     while waiting:
-        target, below, above = waiting.pop()
-        target.entry = above.entry if above.entry is not IMPLIED or below is None else below.entry
-        visible = below.children if below and below.entry.is_directory and not above.hides else {}
-        for name, child in visible.items():
-            if name not in above.gone and name not in above.children:
-                target.children[name] = child
-        # A whiteout that removes nothing below is one that an inner overlay has left.
-        target.gone, target.hides = {name for name in above.gone if name not in visible}, above.hides
-        for name, child in above.children.items():
+        merged, upper, lower = waiting.pop()
+        merged.entry = lower.entry if lower and upper.entry is IMPLIED else upper.entry
+        under = lower.children if lower and lower.entry.is_directory and not upper.opaque else {}
+        merged.children = {name: child for name, child in under.items() if name not in upper.whiteouts}
+        # A whiteout without a file below belongs to an overlay inside the image, and stays.
+        merged.whiteouts, merged.opaque = upper.whiteouts - under.keys(), upper.opaque
+        for name, child in upper.children.items():
             if child.entry.is_directory:
-                made = target.children[name] = Tree()
-                there = visible.get(name) if name not in above.gone else None
-                waiting.append((made, there if there and there.entry.is_directory else None, child))
+                there = merged.children.get(name)
+                made = merged.children[name] = Tree()
+                waiting.append((made, child, there if there and there.entry.is_directory else None))
             else:
-                target.children[name] = child
+                merged.children[name] = child
     return top
 
 
 def _linked(top: Tree, member: tarfile.TarInfo) -> Entry:
-    """A further name of a file of the same layer: the same content says so."""
+    """The entry of a hard link: that of its target in the same layer, with the same content."""
     target = tarfile.TarInfo(member.linkname)
     there = top.find(tar_entry.path(target))
     if not there or there.entry.is_directory:

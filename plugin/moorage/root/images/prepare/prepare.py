@@ -97,7 +97,7 @@ def merged(chain: list[Layer], watch: Callable[[], None]) -> Tree:
                 upper = file_tree.layer(members, content)
             if stream.finish() != layer.digest:
                 raise UserError(f"layer {layer.id[:12]} is not what it was", "`moorage image verify` says more")
-        root = file_tree.over(root, upper)
+        root = file_tree.applied(upper, root)
     return root
 
 

@@ -100,13 +100,13 @@ def parse(member: tarfile.TarInfo, content: Content | None) -> Entry | None:
     )
 
 
-def hides(member: tarfile.TarInfo) -> bool:
-    """Whether it is marked as hiding what other layers have in it."""
+def is_opaque(member: tarfile.TarInfo) -> bool:
+    """Whether the directory is marked as opaque: it hides what lower layers have in it."""
     return any(_attributes(member).get(key) == "y" for key in (opaque.ROOTS, opaque.USERS))
 
 
 def is_whiteout(member: tarfile.TarInfo) -> bool:
-    """As overlays have them on disk."""
+    """Whether it is a whiteout as overlayfs writes it: a character device with the number 0/0."""
     return member.ischr() and (member.devmajor, member.devminor) == (0, 0)
 
 

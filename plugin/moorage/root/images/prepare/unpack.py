@@ -1,4 +1,4 @@
-"""How the images in a node image are unpacked: each of their layers once, below /kind/layers."""
+"""Unpacks the images in a node image: each of their layers once, below /kind/layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from moorage.common.errors import MoorageError
 from moorage.root.images.prepare import containerd_db, file_tree, inner_images, tar_headers
@@ -23,13 +23,36 @@ from moorage.root.images.prepare.tar_writer import Pack
 PLACE: Final = "kind/layers"
 GZIP: Final = b"\x1f\x8b"
 ZSTD: Final = b"\x28\xb5\x2f\xfd"
-# What one read of a packed layer may become in memory.
+# One read of a packed layer becomes at most so many bytes in memory.
 STEP: Final = 1 << 20
 _ANY_HEADER: Final = 32 + zlib.MAX_WBITS
 
 
 class NotUnpacked(MoorageError):
-    """An image that has to stay as it is."""
+    """An image that has to stay packed."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """An unpacked layer: its own files, these with all layers below it, and which of the two is written.
+
+    A layer with whiteouts or opaque directories is written flat: with all layers below it, and on top of none. The
+    node's own overlay would take these marks of an inner layer for its own, and hide them (seen on Linux 6.18).
+    """
+
+    files: Tree
+    whole: Tree
+    flat: bool
+
+    @classmethod
+    def on(cls, below: Tree | None, files: Tree) -> Self:
+        if below is None:
+            return cls(files, files, flat=False)
+        return cls(files, file_tree.applied(files, below), flat=files.removes())
+
+    @property
+    def written(self) -> Tree:
+        return self.whole if self.flat else self.files
 
 
 @dataclass
@@ -41,21 +64,21 @@ class Unpacker:
     database: Database
     workshop: Path
     watch: Callable[[], None]
-    # Each unpacked layer with all below it, for those above that remove something of it.
+    # Each unpacked layer with all layers below it, by key: layers above may remove something of it.
     whole: dict[str, Tree] = field(default_factory=dict)
     left_packed: list[str] = field(default_factory=list)
 
     def unpack(self, images: list[Inner]) -> None:
-        """All of them; a packed layer goes when no image that stayed packed needs it."""
-        self._move()
-        # Whatever else the image has there is in the way.
+        """Unpack all images, and remove each packed layer that no packed image needs."""
+        self._move_unpacked()
+        # Anything else that the image has there would be in the way.
         self.root.remove(PLACE)
         done: set[str] = set()
         needed: set[str] = set()
         for image in images:
             digests = {layer.digest for layer in image.layers}
             try:
-                self._image(image)
+                self._unpack_image(image)
                 done |= digests
             except NotUnpacked as error:
                 self.left_packed.append(f"{image.name}: {error}")
@@ -65,53 +88,41 @@ class Unpacker:
             self.root.remove(f"{containerd_db.BLOBS}/{digest.removeprefix('sha256:')}")
         self.database.forget(gone)
 
-    def _image(self, image: Inner) -> None:
+    def _unpack_image(self, image: Inner) -> None:
         below: Snapshot | None = None
         for layer in image.layers:
             there = self.database.unpacked().get(layer.key)
-            below = there or self._layer(layer, below)
+            below = there or self._unpack_layer(layer, below)
         if below:
             self.database.point(image.config, below.key)
 
-    def _layer(self, layer: Packed, below: Snapshot | None) -> Snapshot:
-        with self._plain(layer) as file:
-            upper = _tree(file, layer.key)
-            stands_on, own = self._placed(upper, below)
+    def _unpack_layer(self, packed: Packed, below: Snapshot | None) -> Snapshot:
+        with self._plain(packed) as file:
+            layer = _Layer.on(self.whole[below.key] if below else None, _tree(file, packed.key))
             number = self.database.snapshots.bucket(containerd_db.SCHEMA, "snapshots").sequence + 1
-            entries, size = self.pack.add(own, f"{PLACE}/{number}")
-        made = self.database.add(layer.key, stands_on, entries, size)
-        self.whole[made.key] = file_tree.over(self.whole[below.key], upper) if below else own
+            entries, size = self.pack.add(layer.written, f"{PLACE}/{number}")
+        made = self.database.add(packed.key, None if layer.flat else below, entries, size)
+        self.whole[made.key] = layer.whole
         self._link(made)
         return made
 
-    def _placed(self, upper: Tree, below: Snapshot | None) -> tuple[Snapshot | None, Tree]:
-        """What removes something of the layers below is written with all of them, and stands on nothing.
-
-        The node's own overlay would take an inner one's marks for its own, and hide them (seen on Linux 6.18).
-        """
-        if below and upper.removes():
-            return None, file_tree.over(self.whole[below.key], upper)
-        return below, upper
-
-    def _move(self) -> None:
-        """Layers that came unpacked go to the same place as those that did not."""
+    def _move_unpacked(self) -> None:
+        """Move the layers that were unpacked before to the place of the others."""
         unpacked = self.database.unpacked()
         for snapshot in sorted(unpacked.values(), key=lambda one: one.number):
             files = self._files(snapshot)
             below = self.whole.get(snapshot.parent)
             if snapshot.parent and below is None:
                 raise MoorageError(f"the node image lacks what its unpacked layer {snapshot.number} stands on")
-            whole = file_tree.over(below, files) if below else files
-            if below and files.removes():
+            layer = _Layer.on(below, files)
+            if layer.flat:
                 self.database.orphan(snapshot)
-                self.pack.add(whole, f"{PLACE}/{snapshot.number}")
-            else:
-                self.pack.add(files, f"{PLACE}/{snapshot.number}")
-            self.whole[snapshot.key] = whole
+            self.pack.add(layer.written, f"{PLACE}/{snapshot.number}")
+            self.whole[snapshot.key] = layer.whole
             self._link(snapshot)
 
     def _files(self, snapshot: Snapshot) -> Tree:
-        """Where containerd has them, or where an earlier preparation has put them."""
+        """The files of an unpacked layer: in containerd's own place, or where an earlier preparation put them."""
         there = self.root.find(f"{containerd_db.SNAPSHOTS}/snapshots/{snapshot.number}/fs")
         if there and there.entry.target == f"/{PLACE}/{snapshot.number}":
             there = self.root.find(f"{PLACE}/{snapshot.number}")
@@ -128,7 +139,7 @@ class Unpacker:
 
     @contextmanager
     def _plain(self, layer: Packed) -> Iterator[Path]:
-        """The layer as a plain tar file, for a while; both of its digests are right."""
+        """The layer as a plain tar file, until the block ends. Both of its digests are checked."""
         content = inner_images.blob(self.root, layer.digest)
         if content is None:
             raise NotUnpacked(f"its layer {layer.digest[:19]} is not there")
@@ -149,7 +160,7 @@ def _tree(file: Path, owner: str) -> Tree:
 
 
 def _unpacked(content: Content, digest: str, file: io.BufferedWriter, watch: Callable[[], None]) -> str:
-    """Write what a layer holds; its digest."""
+    """Write the plain content of a layer to a file; the digest of that."""
     with content.opened() as packed:
         start = packed.read(len(ZSTD))
     if start == ZSTD:
@@ -166,7 +177,7 @@ def _unpacked(content: Content, digest: str, file: io.BufferedWriter, watch: Cal
 
 
 class _Unzipper:
-    """Passes on what comes packed, a little at a time: nobody knows how large it will be."""
+    """Unzips what it is called with, and passes it on in small pieces: its full size is not known."""
 
     def __init__(self, put: Callable[[bytes], None]) -> None:
         self._put = put
@@ -178,7 +189,7 @@ class _Unzipper:
                 self._put(self._zip.decompress(data, STEP))
                 data = self._zip.unconsumed_tail
                 if self._zip.eof:
-                    # A packed file may be several, one after the other.
+                    # A gzip file may consist of several, one after the other.
                     data = self._zip.unused_data.lstrip(b"\0")
                     self._zip = zlib.decompressobj(_ANY_HEADER)
         except zlib.error as error:

@@ -14,8 +14,7 @@ from typing import Final
 from moorage.common.command import run
 from moorage.common.errors import MoorageError
 from moorage.linux.links import Links, links
-from moorage.linux.netns import _NEW_NETWORK, _OURS, _checked, _libc, inside
-from moorage.root.net.bench import testbed
+from moorage.linux.netns import create, inside
 
 CABLE: Final = "eth0"
 NODE: Final = IPv4Interface("192.0.2.1/24")
@@ -49,7 +48,7 @@ def stage() -> Iterator[Stage]:
         node, outside = (stack.enter_context(host()) for _ in range(2))
         with inside(node), links() as here:
             peer = {"ifname": CABLE, "net_ns_fd": outside}
-            near, far = testbed.pair()
+            near, far = pair()
             _connect(here, here.make("veth", CABLE, peer=peer), NODE, near)
             with inside(outside), links() as there:
                 _connect(there, there.index(CABLE) or 0, OUTSIDE, far)
@@ -62,22 +61,16 @@ def stage() -> Iterator[Stage]:
 def _connect(links: Links, index: int, address: IPv4Interface, worker: int) -> None:
     links.give_address(index, address)
     links.set_up(index)
-    testbed.receives(worker, CABLE)
+    receives(worker, CABLE)
 
 
 @contextmanager
 def host() -> Iterator[int]:
     """A new network namespace, with nothing but its loopback link."""
-    ours = os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)
+    namespace = create()
     try:
-        _checked(_libc.unshare(_NEW_NETWORK))
-        namespace = os.open(_OURS, os.O_RDONLY | os.O_CLOEXEC)
-        with links() as here:
+        with inside(namespace), links() as here:
             here.set_up(1)
-    finally:
-        _checked(_libc.setns(ours, _NEW_NETWORK))
-        os.close(ours)
-    try:
         yield namespace
     finally:
         os.close(namespace)

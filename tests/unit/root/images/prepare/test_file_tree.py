@@ -28,7 +28,7 @@ def unpacked(*members: Member) -> Tree:
 def stacked(*layers: list[Member]) -> Tree:
     top = Tree()
     for one in layers:
-        top = file_tree.over(top, unpacked(*one))
+        top = file_tree.applied(unpacked(*one), top)
     return top
 
 
@@ -79,8 +79,8 @@ def test_three_layers_and_what_the_middle_one_hides() -> None:
 
 
 def test_a_whiteout_that_hides_nothing_is_an_inner_overlays() -> None:
-    assert stacked([], [Member("snapshots/1/fs/.wh.x")]).find("snapshots/1/fs").gone == {"x"}  # type: ignore[union-attr]
-    assert stacked([Member("a/x")], [Member("a/.wh.x")]).find("a").gone == set()  # type: ignore[union-attr]
+    assert stacked([], [Member("snapshots/1/fs/.wh.x")]).find("snapshots/1/fs").whiteouts == {"x"}  # type: ignore[union-attr]
+    assert stacked([Member("a/x")], [Member("a/.wh.x")]).find("a").whiteouts == set()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "a/..", "..", "/../etc/passwd"])
