@@ -317,7 +317,9 @@ def test_nothing_is_left_of_one_that_fails(kind: str, monkeypatch: pytest.Monkey
 def test_a_job_on_one_node_does_not_even_import_what_networks_need(node: FakeCommand) -> None:
     code = (
         "import sys, json\n"
-        "from moorage import clearance, prolog, warden, epilog, uplink\n"
+        "from moorage.node import uplink\n"
+        "from moorage.root import epilog, prolog\n"
+        "from moorage.root.warden import warden\n"
         # What the Prolog of each job with --k8s looks at.
         "uplink.hindered(uplink.Node(), uplink.Uplink(allowed=('kernel', 'pasta')))\n"
         "assert not [name for name in sys.modules if name.startswith('pyroute2')]\n"
