@@ -33,7 +33,7 @@ def _jobs() -> Iterator[Finding]:
     """Those that nobody answers for, by the same rule as the sweep's."""
     for found in sweep(Deadline(LIMIT), act=False):
         if found.to_do:
-            yield Finding(CHECK, f"job {found.job} has not been cleared up: {found.why}", SWEEP, "leftover")
+            yield Finding(CHECK, f"job {found.job} has not been cleared up: {found.why}", SWEEP, kind="leftover")
         elif found.unknown:
             cause = f"{job.state_file(found.job)} cannot be understood"
             yield Finding(CHECK, cause, "look for what is left of that job, then remove this file")
@@ -63,4 +63,4 @@ def _trash(scratch: Path) -> Iterator[Finding]:
     if old := [entry for entry in entries if time.time() - entry.lstat().st_ctime > OLD]:
         cause = f"{len(old)} ended job(s) still have files in {place}"
         remedy = f"see why: journalctl -t moorage PHASE=trash; systemctl restart {trash.UNIT}"
-        yield Finding(CHECK, cause, remedy, "leftover")
+        yield Finding(CHECK, cause, remedy, kind="leftover")

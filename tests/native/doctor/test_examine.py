@@ -166,7 +166,7 @@ def test_what_cannot_be_looked_into_keeps_nothing_from_being_found(site: Site) -
     (site.programs / "systemctl").write_text("#!/bin/sh\nexit 1\n")
     (site.scratch / "17.img").touch()
     first, second = examined(site).findings
-    assert told(first).startswith("states of units: this could not be looked into (")
+    assert told(first).startswith("states of units: the check failed to run (")
     assert second.check == "leftovers"
 
 
