@@ -216,7 +216,7 @@ def test_slurms_health_check_drains_for_no_job_that_has_left_something(site: Sit
     State.begin(JOB, LIMITS).changed(owner=Process(os.getpid(), 1))
     site.program("sinfo", "idle")
     scontrol = FakeCommand(site.programs, "scontrol")
-    assert "leftovers: job 17 has not been cleared up" in doctor(site, "--quick").stdout
+    assert "leftovers: job 17 has not been cleaned up" in doctor(site, "--quick").stdout
     timed_check(health_check(site), site)
     assert scontrol.calls == []
 

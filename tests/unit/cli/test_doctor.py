@@ -19,7 +19,7 @@ from moorage.node.finding import Finding
 SYSCTL = Finding("sysctl", "kernel.keys.maxkeys is 200", "install config/sysctl.d")
 PODMAN = Finding("podman", "Podman is not installed", "install podman 4.9 or newer")
 ROOM = Finding("scratch", "1 MiB are free", "make room", kind="room")
-LEFT = Finding("leftovers", "job 17 has not been cleared up", "moorage sweep --now", kind="leftover")
+LEFT = Finding("leftovers", "job 17 has not been cleaned up", "moorage sweep --now", kind="leftover")
 ADVICE = Finding("store", "jobs copy", "move it", kind="advice")
 NOBODY = pwd.getpwuid(65534).pw_name
 
@@ -75,12 +75,12 @@ def called(*words: str) -> int:
             ["podman: Podman is not installed: install podman 4.9 or newer", "store: advice: jobs copy: move it"],
         ),
         ([ROOM, ADVICE], 3, ["scratch: 1 MiB are free: make room", "store: advice: jobs copy: move it"]),
-        ([LEFT], 3, ["leftovers: job 17 has not been cleared up: moorage sweep --now"]),
+        ([LEFT], 3, ["leftovers: job 17 has not been cleaned up: moorage sweep --now"]),
         (
             [LEFT, ROOM],
             3,
             [
-                "leftovers: job 17 has not been cleared up: moorage sweep --now",
+                "leftovers: job 17 has not been cleaned up: moorage sweep --now",
                 "scratch: 1 MiB are free: make room",
             ],
         ),
@@ -89,7 +89,7 @@ def called(*words: str) -> int:
             1,
             [
                 "podman: Podman is not installed: install podman 4.9 or newer",
-                "leftovers: job 17 has not been cleared up: moorage sweep --now",
+                "leftovers: job 17 has not been cleaned up: moorage sweep --now",
             ],
         ),
         (
