@@ -434,16 +434,16 @@ FAULTS: dict[str, tuple[Break, str]] = {
     ),
     "an old kind": (says("kind", "kind version 0.29.0"), "kubernetes: /run/site/bin/kind is kind version 0.29.0"),
     # what is left of jobs
-    "a dead job": (dead_job, "leftovers: job 17 has not been cleared up: the node has booted since"),
+    "a dead job": (dead_job, "leftovers: job 17 has not been cleaned up: the node has booted since"),
     "a job that nobody understands": (
         lambda site, _: (site.states / "17.json").write_text("?"),
         "leftovers: /var/lib/moorage/jobs/17.json cannot be understood",
     ),
     "scratch of no job": (
         lambda site, _: (site.scratch / "17.img").touch(),
-        "leftovers: /var/lib/moorage/scratch/17.img is left of a job of which nothing is known",
+        "leftovers: /var/lib/moorage/scratch/17.img is left of a job that has no state here",
     ),
-    "a mount of no job": (mount_of_nobody, "leftovers: /run/moorage/17 is mounted, and nothing is known of that job"),
+    "a mount of no job": (mount_of_nobody, "leftovers: /run/moorage/17 is mounted, and that job has no state here"),
     "files that nobody removes": (old_trash, "leftovers: 1 ended job(s) still have files in "),
 }
 

@@ -32,12 +32,13 @@ from moorage.user.agent import delegated_cgroup
 from moorage.user.agent.keeper import keep
 from moorage.user.channel import Ear, Mouth
 from support.cgroups import leaf
+from support.described import described
 from support.node import JOB, LIMITS, USER
 
 # Nothing of this is waited for where all is well, and a machine may have much else to do.
 LIMIT = 60.0
 PLACES = Places(JOB.run)
-WAITS = {"agents": 30.0, "podman": 30.0, "kill": 10.0}
+WAITS = {"agents": 30.0, "podman": 30.0, "kill": 10.0, "others": 0.0}
 PACKAGE = Path(moorage.__file__).parent
 PACKAGES = JOB.run / "python"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -95,16 +96,8 @@ def moored(fields: Mapping[str, object] | None = None) -> Mooring:
     for name, (text, mode) in podman_conf.files(JOB, tools).items():
         (JOB.run / name).write_text(text.replace(str(PACKAGE.parent), str(PACKAGES)))
         (JOB.run / name).chmod(mode)
-    description = {
-        "job": JOB.id,
-        "restart": 0,
-        "node": "node1",
-        "spec": {"enabled": True, "cluster": "none", "version": None, "uplink": None},
-        "uplink": "pasta",
-        "podman": str(program),
-        "wait": WAITS,
-    }
-    (JOB.run / "job.json").write_text(json.dumps({**description, **(fields or {})}))
+    own = {"job": JOB.id, "node": "node1", "podman": str(program), "wait": WAITS}
+    (JOB.run / "job.json").write_text(json.dumps(described(**{**own, **(fields or {})})))
     return Mooring.load(JOB.id)
 
 

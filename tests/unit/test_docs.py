@@ -12,10 +12,10 @@ import pytest
 
 from moorage.common import warden_protocol
 from moorage.common.command import CommandFailed, run
+from support.pages import ROOT, anchors
 from support.wording import ELLIPSIS, PLUGIN, of_c, of_python, wordings
 from virtual import cli, guide
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})
 LINES = DOCS / "reference/lines.md"
@@ -23,7 +23,6 @@ PICTURES = sorted(DOCS.rglob("*.svg"))
 SCRIPTS = sorted((DOCS / "use/scripts").iterdir())
 PACKAGE = ROOT / "plugin/moorage"
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)|!\[(?P<seen>[^\]]*)\]\((?P<picture>[^)\s]+)\)")
-HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 WIDTH = 120
 QUOTED = re.compile(r"^\| `(?P<line>[^`]+)` \|", re.MULTILINE)
 
@@ -34,12 +33,6 @@ def named(path: Path) -> str:
 
 def without_code(text: str) -> str:
     return re.sub(r"^```.*?^```$|^    [^\n]*$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def anchors(page: Path) -> set[str]:
-    """Of its headings, as they are made of them where the project is shown."""
-    headings = HEADING.findall(re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def broken(page: Path, text: str) -> list[str]:

@@ -10,7 +10,6 @@ import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Final
 
 from moorage.common.errors import FAILED, UserError
@@ -73,7 +72,7 @@ def as_lines(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    found = [asdict(finding) for finding in report.findings]
+    found = [finding.as_dict() for finding in report.findings]
     said = {"findings": found, "not_looked_at": report.left_out, "versions": report.versions, "images": report.images}
     return json.dumps({"node": socket.gethostname(), **said})
 

@@ -105,10 +105,10 @@ FOUND = {
     "no node image": r"the store has no image localhost/other:v1\.36\.3: moorage image add, then moorage image prepare",
     "no kind": r"there is no program /opt/none/kind: install it, or name it in kubernetes\.kind",
     "old kind": r"/run/old/kind is kind version 0\.29\.0: install kind 0\.33 or newer",
-    "dead job": r"job 67000000 has not been cleared up: its processes are gone: moorage sweep --now",
+    "dead job": r"job 67000000 has not been cleaned up: its processes are gone: moorage sweep --now",
     "state that nobody understands": r"/var/lib/moorage/jobs/67000000\.json cannot be understood: look for what .*",
-    "scratch of no job": rf"{SCRATCH}/67000000\.img is left of a job of which nothing is known: rm -rf {SCRATCH}/.*",
-    "mount of no job": r"/run/moorage/67000000 is mounted, and nothing is known of that job: umount --lazy .*",
+    "scratch of no job": rf"{SCRATCH}/67000000\.img is left of a job that has no state here: rm -rf {SCRATCH}/.*",
+    "mount of no job": r"/run/moorage/67000000 is mounted, and that job has no state here: umount --lazy .*",
     # Of all the node's users, not of the one whose job it is.
     "overlapping subuids": r"/etc/subuid: the uids 165000-230535 of bob meet 100000-165535 of alice: move one .*",
     "subuids with a real user": r"/etc/subuid: the uids 1000-66535 of alice contain \d+, which is a real uid: move .*",

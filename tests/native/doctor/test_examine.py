@@ -166,7 +166,7 @@ def test_what_cannot_be_looked_into_keeps_nothing_from_being_found(site: Site) -
     (site.programs / "systemctl").write_text("#!/bin/sh\nexit 1\n")
     (site.scratch / "17.img").touch()
     first, second = examined(site).findings
-    assert told(first).startswith("states of units: this could not be looked into (")
+    assert told(first).startswith("states of units: the check failed to run (")
     assert second.check == "leftovers"
 
 
@@ -216,7 +216,7 @@ def test_slurms_health_check_drains_for_no_job_that_has_left_something(site: Sit
     State.begin(JOB, LIMITS).changed(owner=Process(os.getpid(), 1))
     site.program("sinfo", "idle")
     scontrol = FakeCommand(site.programs, "scontrol")
-    assert "leftovers: job 17 has not been cleared up" in doctor(site, "--quick").stdout
+    assert "leftovers: job 17 has not been cleaned up" in doctor(site, "--quick").stdout
     timed_check(health_check(site), site)
     assert scontrol.calls == []
 

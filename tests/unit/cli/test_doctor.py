@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pwd
@@ -19,9 +18,9 @@ from moorage.node.finding import Finding
 
 SYSCTL = Finding("sysctl", "kernel.keys.maxkeys is 200", "install config/sysctl.d")
 PODMAN = Finding("podman", "Podman is not installed", "install podman 4.9 or newer")
-ROOM = Finding("scratch", "1 MiB are free", "make room", "room")
-LEFT = Finding("leftovers", "job 17 has not been cleared up", "moorage sweep --now", "leftover")
-ADVICE = Finding("store", "jobs copy", "move it", "advice")
+ROOM = Finding("scratch", "1 MiB are free", "make room", kind="room")
+LEFT = Finding("leftovers", "job 17 has not been cleaned up", "moorage sweep --now", kind="leftover")
+ADVICE = Finding("store", "jobs copy", "move it", kind="advice")
 NOBODY = pwd.getpwuid(65534).pw_name
 
 Give = Callable[..., list[dict[str, Any]]]
@@ -76,12 +75,12 @@ def called(*words: str) -> int:
             ["podman: Podman is not installed: install podman 4.9 or newer", "store: advice: jobs copy: move it"],
         ),
         ([ROOM, ADVICE], 3, ["scratch: 1 MiB are free: make room", "store: advice: jobs copy: move it"]),
-        ([LEFT], 3, ["leftovers: job 17 has not been cleared up: moorage sweep --now"]),
+        ([LEFT], 3, ["leftovers: job 17 has not been cleaned up: moorage sweep --now"]),
         (
             [LEFT, ROOM],
             3,
             [
-                "leftovers: job 17 has not been cleared up: moorage sweep --now",
+                "leftovers: job 17 has not been cleaned up: moorage sweep --now",
                 "scratch: 1 MiB are free: make room",
             ],
         ),
@@ -90,7 +89,7 @@ def called(*words: str) -> int:
             1,
             [
                 "podman: Podman is not installed: install podman 4.9 or newer",
-                "leftovers: job 17 has not been cleared up: moorage sweep --now",
+                "leftovers: job 17 has not been cleaned up: moorage sweep --now",
             ],
         ),
         (
@@ -118,7 +117,7 @@ def test_json_has_all_of_a_finding(give: Give, capsys: pytest.CaptureFixture[str
     said = capsys.readouterr()
     assert json.loads(said.out) == {
         "node": socket.gethostname(),
-        "findings": [dataclasses.asdict(SYSCTL), dataclasses.asdict(ADVICE)],
+        "findings": [SYSCTL.as_dict(), ADVICE.as_dict()],
         "not_looked_at": ["store"],
         "versions": {"podman": "podman version 5.4.2"},
         "images": "copy (why): 1.9 GiB",

@@ -13,6 +13,7 @@ import pytest
 from moorage.cli import down, status
 from moorage.common import job
 from moorage.common.errors import MoorageError, UserError
+from support.described import described
 
 USAGE = {"cpu_seconds": 75.0, "memory_peak": 414187520, "processes": 12}
 REPORT = {"job": 17, "node": "n1", "state": "ready", "cluster": "none", "uplink": "pasta"}
@@ -42,9 +43,7 @@ class TestJobs:
         monkeypatch.delenv("SLURM_JOB_ID", raising=False)
         for number in ("17", "9"):
             (tmp_path / number / "user").mkdir(parents=True)
-            fields = {"job": int(number), "restart": 0, "node": "n1", "uplink": "pasta", "podman": "/usr/bin/podman"}
-            spec = {"enabled": True, "cluster": "none", "version": None, "uplink": None}
-            (tmp_path / number / "job.json").write_text(json.dumps(fields | {"spec": spec}))
+            (tmp_path / number / "job.json").write_text(json.dumps(described(job=int(number))))
         (tmp_path / "facts.json").touch()
         (tmp_path / "20").mkdir()
         (tmp_path / "20" / "refusal").write_text("no")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from moorage.user.channel import Ear
 from moorage.user.cluster import first_node
 from moorage.user.cluster.first_node import Cluster
 from moorage.user.cluster.invitation import Others
+from support.described import described
 
 
 def test_the_first_node_says_who_is_not_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,8 +26,7 @@ def test_the_first_node_says_who_is_not_in_it(tmp_path: Path, monkeypatch: pytes
         return Cluster("moorage-17", "https://127.0.0.1:1")
 
     monkeypatch.setattr(first_node, "boot", boot)
-    fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n1", "uplink": "pasta", "podman": "/usr/bin/podman"}
-    mooring = Mooring.from_dict({**fields, "spec": {"enabled": True, "cluster": "kind"}}, Places(tmp_path))
+    mooring = Mooring.from_dict(described(spec={"cluster": "kind"}), Places(tmp_path))
     agent, ours = socket.socketpair()
     with agent, ours, Watch() as watch, Signals(()) as signals:
         Keeper(mooring, ours, watch, signals)._boot_cluster(tmp_path)

@@ -23,6 +23,7 @@ from moorage.user.cluster.invitation import Invitation, Others
 from moorage.user.cluster.kind_progress import Phase
 from moorage.user.cluster.node_resources import GIB, Share
 from support.api import READY, ApiServer, Authority
+from support.described import described
 
 pytestmark = pytest.mark.commands("openssl")
 
@@ -103,9 +104,8 @@ class Site:
         return first_node.boot(mooring, self.tree, self.said.append)
 
     def mooring(self, require: str = "all") -> Mooring:
-        spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None, "require": require}
-        fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n1", "uplink": "pasta", "spec": spec}
-        mooring = Mooring.from_dict({**fields, "podman": str(self.fakes / "podman")}, self.places)
+        fields = described(spec={"cluster": "kind", "require": require}, podman=str(self.fakes / "podman"))
+        mooring = Mooring.from_dict(fields, self.places)
         return replace(mooring, kubernetes=self.settled, hardware=self.hardware)
 
     def noted(self, name: str) -> str:

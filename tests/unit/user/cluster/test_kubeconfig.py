@@ -16,16 +16,10 @@ from moorage.common.errors import UserError
 from moorage.common.podman import Places
 from moorage.common.podman import script as with_podman
 from moorage.user.cluster import kubeconfig
+from support.described import described
 
 PLACES = Places(Path("/run/moorage/17"))
-FIELDS: dict[str, Any] = {
-    "job": 17,
-    "restart": 0,
-    "node": "n1",
-    "spec": {"enabled": True, "cluster": "kind", "version": None, "uplink": None},
-    "uplink": "pasta",
-    "podman": "/usr/bin/podman",
-}
+FIELDS = described(spec={"cluster": "kind"})
 
 
 @pytest.fixture

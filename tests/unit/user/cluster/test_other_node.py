@@ -21,6 +21,7 @@ from moorage.user.cluster.invitation import Invitation
 from moorage.user.cluster.kind_progress import Phase
 from moorage.user.cluster.node_resources import GIB, Share
 from moorage.user.cluster.other_node import Link
+from support.described import described
 
 IMAGE = "kindest/node:v1.36.3"
 FULL = f"docker.io/{IMAGE}"
@@ -78,9 +79,8 @@ class Node:
         (self.fakes / "podman").chmod(0o755)
 
     def join(self) -> None:
-        spec = {"enabled": True, "cluster": "kind"}
-        fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n2", "uplink": "pasta", "spec": spec}
-        mooring = Mooring.from_dict({**fields, "podman": str(self.fakes / "podman")}, self.places)
+        fields = described(node="n2", spec={"cluster": "kind"}, podman=str(self.fakes / "podman"))
+        mooring = Mooring.from_dict(fields, self.places)
         segment = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
         mooring = replace(mooring, kubernetes=Kubernetes(image=IMAGE), nodes=2, place=1, fabric=segment)
         link = Link(lambda seconds: None, lambda: self.invited.pop(0) if len(self.invited) > 1 else self.invited[0])

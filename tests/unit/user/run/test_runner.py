@@ -21,16 +21,10 @@ from moorage.common.progress import Progress
 from moorage.user.run import runner
 from moorage.user.run.agents import Words
 from moorage.user.run.runner import Runner
+from support.described import described
 
 ENVIRON = {"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "1", "PATH": "/no/such/place"}
-FIELDS = {
-    "job": 17,
-    "restart": 0,
-    "node": "n1",
-    "spec": {"enabled": True, "cluster": "none", "version": None, "uplink": None},
-    "uplink": "pasta",
-    "podman": "/usr/bin/podman",
-}
+FIELDS = described()
 
 
 @pytest.fixture
@@ -164,7 +158,7 @@ class TestSeveralNodes:
             spec = {"enabled": True, "cluster": "none", "require": require}
             waits = {"agents": 0.5, "podman": 0.5, "kill": 5}
             several = {"nodes": 3, "fabric": FABRIC, "srun": str(srun), "spec": spec, "wait": waits}
-            (place / "job.json").write_text(json.dumps(FIELDS | several | fields))
+            (place / "job.json").write_text(json.dumps(described(**several | fields)))
             output = io.StringIO()
             environ = ENVIRON | {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NUM_NODES": str(has)}
             code = runner.run(["sh", "-c", "exit 9"], environ | {"PATH": "/bin:/usr/bin"}, Progress(output))
