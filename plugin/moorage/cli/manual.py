@@ -51,6 +51,7 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self.manual = manual
+        self.summary = ""
         self.verbs: dict[str, Parser] = {}
         self._verbs_action: Any = None
 
@@ -60,6 +61,7 @@ class Parser(argparse.ArgumentParser):
             self._verbs_action = self.add_subparsers(metavar="VERB", title="verbs", required=True)
         manual = replace(manual, where=manual.where or self.manual.where)
         added: Parser = self._verbs_action.add_parser(name, help=summary, manual=manual)
+        added.summary = summary
         self.verbs[name] = added
         return added
 
