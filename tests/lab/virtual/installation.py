@@ -21,7 +21,7 @@ from .progress import phase
 SOURCE = Path(__file__).resolve().parents[3]
 PLAYBOOK = SOURCE / "ansible/install.yml"
 # All that ends up in a guest, and what makes the wheel of it.
-PARTS = ("ansible", "config", "epilog.d", "plugin", "prolog.d", "LICENSE", "README.md", "pyproject.toml")
+PARTS = ("ansible", "config", "epilog.d", "plugin", "prolog.d", "share", "LICENSE", "README.md", "pyproject.toml")
 PRODUCT = tuple(SOURCE / part for part in PARTS)
 ENTER = Path(__file__).with_name("enter-chroot")
 BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.argv[1])"

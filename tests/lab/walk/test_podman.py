@@ -143,7 +143,7 @@ def test_containers_of_a_network_know_each_other_by_name(run: Run) -> None:
 
 
 def test_status_tells_of_this_job(run: Run) -> None:
-    (status,) = json.loads(run["status"])
+    (status,) = json.loads(run["status"])["jobs"]
     assert (status["job"], status["state"], status["cluster"]) == (int(run.job.id), "ready", "none")
     assert status["usage"]["cpu_seconds"] > 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage import cli
 from moorage.cli import down, status
 from moorage.common import job
 from moorage.common.errors import MoorageError, UserError
@@ -35,6 +36,10 @@ def test_a_job_in_a_line(report: dict[str, object], line: str) -> None:
     assert status.shown(report) == line
 
 
+def test_its_help_says_that_it_shows_one_node() -> None:
+    assert "It shows this node only." in status.parser().format_help()
+
+
 class TestJobs:
     @pytest.fixture(autouse=True)
     def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -50,7 +55,7 @@ class TestJobs:
         return tmp_path
 
     def test_all_of_mine(self, capsys: pytest.CaptureFixture[str]) -> None:
-        status.main([])
+        assert cli.call(["status"]) == 0
         assert capsys.readouterr().out.splitlines() == [
             "job 9 on n1: not up, cluster=none, pasta",
             "job 17 on n1: not up, cluster=none, pasta",
@@ -69,7 +74,9 @@ class TestJobs:
             door.bind(os.fspath(node / "17" / "user" / "keeper.sock"))
             door.listen()
             status.main(["--json"])
-        (report,) = json.loads(capsys.readouterr().out)
+        said = json.loads(capsys.readouterr().out)
+        (report,) = said["jobs"]
+        assert said["schema"] == 1
         assert (report["job"], report["state"]) == (17, "ready")
 
     def test_a_refused_one(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,6 +161,14 @@ class TestCommand:
         assert verb.main(["--now"]) == 0
         assert capsys.readouterr().out == "job 17 was removed: the node has booted since\n"
         assert cleared == [17]
+
+    def test_for_programs(self, cleared: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+        state(17, boot=EARLIER)
+        assert verb.main(["--json"]) == 0
+        why = "the node has booted since"
+        one = {"job": 17, "verdict": f"would be removed: {why}", "why": why, "cleaned_up": False, "left": []}
+        assert json.loads(capsys.readouterr().out) == {"schema": 1, "acted": False, "jobs": [one]}
+        assert cleared == []
 
     def test_prometheus_is_told_once_it_is_done(
         self, cleared: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
