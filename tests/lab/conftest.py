@@ -11,11 +11,11 @@ import pytest
 
 from moorage.common.errors import MoorageError
 from support.figures import Figures
-from virtual import builds, cluster
-from virtual.cache import CACHE
+from virtual.build.cache import CACHE
 from virtual.cli import SUITES
-from virtual.cluster import Cluster
-from virtual.record import Request
+from virtual.guest import builds, cluster
+from virtual.guest.cluster import Cluster
+from virtual.guest.record import Request
 
 DIRECTORY = CACHE / "test-lab"
 PORT = 22300

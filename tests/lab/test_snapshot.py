@@ -7,7 +7,7 @@ import time
 import pytest
 
 from support.figures import Figures
-from virtual.cluster import Cluster
+from virtual.guest.cluster import Cluster
 
 RESTORE_LIMIT = 30
 

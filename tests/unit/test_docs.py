@@ -13,7 +13,8 @@ import pytest
 from moorage.common import warden_protocol
 from moorage.common.command import CommandFailed, run
 from support.wording import ELLIPSIS, PLUGIN, of_c, of_python, wordings
-from virtual import cli, guide
+from virtual import cli
+from virtual.guest import guide
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})

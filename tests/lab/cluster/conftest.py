@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virtual.cluster import Cluster
+from virtual.guest.cluster import Cluster
 
 HERE = Path(__file__).parent
 LONG = ("test_copies", "test_failing")

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 from support.figures import Figures
-from virtual.aboard import Roles, tell, wait_until
-from virtual.cache import CACHE
-from virtual.census import census, owner
-from virtual.cluster import Cluster
-from virtual.jobs import Job
-from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, OF_A_SNAPSHOT, Watch, make_ready, record
-from virtual.moored import START_LIMIT, moored, ready
-from virtual.under_way import RUNS, SAYS, under_way, watched
-from virtual.upsets import requeued
+from virtual.build.cache import CACHE
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import Job
+from virtual.jobs.cluster_job import START_LIMIT, cluster_job, ready
+from virtual.jobs.container_job import Roles, tell, wait_until
+from virtual.jobs.disturbances import requeued
+from virtual.jobs.started_job import RUNS, SAYS, started_job, watched
+from virtual.probes.leftovers import AT_A_POWER_CUT, EXCLUDED, OF_A_SNAPSHOT, Watch, make_ready, record
+from virtual.probes.processes import owner, user_processes
 
 DIRECTORY = CACHE / "test-endings"
 PORT = 22600
@@ -60,7 +60,7 @@ class Afloat:
 @pytest.fixture(scope="module")
 def kept(watch: Watch, figures: Figures) -> Afloat:
     before = record(watch.machine)
-    job = under_way(watch, GOES_ON, "--requeue", "--open-mode=append")
+    job = started_job(watch, GOES_ON, "--requeue", "--open-mode=append")
     suite = watch.lab.request.suite
     figures.add(f"start-up of a job with a cluster, as its output has it ({suite})", ready(job.output), "s")
     watch.lab.snapshot()
@@ -76,7 +76,7 @@ def afloat(kept: Afloat) -> Afloat:
 
 def test_by_scancel_in_the_middle_of_kubeadm(watch: Watch) -> None:
     with watch.nothing_left() as endings:
-        job = moored(watch.machine.shell, "echo never")
+        job = cluster_job(watch.machine.shell, "echo never")
         endings[job.id] = "scancel while kubeadm waits for the control plane"
         job.wait_said(MIDDLE, START_LIMIT)
         wait_until(lambda: runs(watch.lab, "etcd"), "there is no etcd", START_LIMIT)
@@ -157,7 +157,7 @@ def test_by_a_power_cut(afloat: Afloat) -> None:
         lost.shell.run(["sh", "-c", KEPT_BY_SLURM])
         cut.lab.reset(cut.machine.name)
         make_ready(cut.machine)
-        job = moored(lost.shell, f"{RUNS} exit 7")
+        job = cluster_job(lost.shell, f"{RUNS} exit 7")
         endings[job.id] = "the next one, whose script fails"
         job.wait_gone(START_LIMIT)
     assert lost.accounted("State") == ["NODE_FAIL"]
@@ -167,4 +167,4 @@ def test_by_a_power_cut(afloat: Afloat) -> None:
 
 def runs(lab: Cluster, name: str) -> bool:
     shell = lab.first.shell
-    return any(seen.name == name for seen in census(shell, owner(shell, "alice")))
+    return any(seen.name == name for seen in user_processes(shell, owner(shell, "alice")))

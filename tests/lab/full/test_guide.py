@@ -12,15 +12,15 @@ from pathlib import Path
 
 from moorage.common.command import CommandFailed, run
 from support.figures import Figures
-from virtual import builds, guide
-from virtual.binaries import binaries
-from virtual.cache import CACHE
-from virtual.guide import Block
-from virtual.installation import CONFIGURATION, SOURCE
-from virtual.machine import Machine
-from virtual.moored import START_LIMIT
-from virtual.payload import CARRIED, IMAGE
-from virtual.record import Request
+from virtual.build.binaries import binaries
+from virtual.build.cache import CACHE
+from virtual.build.installation import CONFIGURATION, SOURCE
+from virtual.build.payload import CARRIED, IMAGE
+from virtual.guest import builds, guide
+from virtual.guest.guide import Block
+from virtual.guest.machine import Machine
+from virtual.guest.record import Request
+from virtual.jobs.cluster_job import START_LIMIT
 
 DIRECTORY = CACHE / "test-guide"
 PORT = 22900

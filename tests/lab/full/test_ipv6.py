@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from virtual import builds
-from virtual.abroad import ADDRESS, MOORED, PRELUDE, SHAPE
-from virtual.cache import CACHE
-from virtual.cluster import Cluster, running
-from virtual.facts import SHELL, facts
-from virtual.jobs import run
-from virtual.leftovers import Watch, make_ready, nothing_left_on
-from virtual.record import Request
-from virtual.router import a_router
+from virtual.build.cache import CACHE
+from virtual.guest import builds
+from virtual.guest.cluster import Cluster, running
+from virtual.guest.record import Request
+from virtual.guest.router import a_router
+from virtual.jobs.batch import run
+from virtual.jobs.fabric_job import ADDRESS, MOORED, PRELUDE, SHAPE
+from virtual.jobs.facts import SHELL, facts
+from virtual.probes.leftovers import Watch, make_ready, nothing_left_on
 
 DIRECTORY = CACHE / "test-ipv6"
 PORT = 23000

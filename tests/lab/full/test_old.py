@@ -7,10 +7,11 @@ import json
 import pytest
 
 from moorage.common.command import CommandFailed
-from virtual import builds, guestfiles, rollout
-from virtual.cache import CACHE
-from virtual.record import Request
-from virtual.site import Site
+from virtual import rollout
+from virtual.build.cache import CACHE
+from virtual.guest import builds, files
+from virtual.guest.record import Request
+from virtual.guest.site import Site
 
 DIRECTORY = CACHE / "test-old"
 PORT = 22950
@@ -32,7 +33,7 @@ def test_debian_12_is_refused_before_anything_is_changed() -> None:
         has = dict(line.split() for line in shell.output("dpkg-query", "--show", "podman", "crun").splitlines())
         assert has["podman"].startswith("4.3.")
         assert has["crun"].startswith("1.8.1-")
-        said = shell.run(["sh", "-euc", DOCTOR], input=guestfiles.package(), ok=(1,)).stdout
+        said = shell.run(["sh", "-euc", DOCTOR], input=files.package(), ok=(1,)).stdout
         remedies = {finding["check"]: finding["remedy"] for finding in reversed(json.loads(said)["findings"])}
         assert (remedies["podman"], remedies["slurm"]) == (NEWER_PODMAN, NEWER_SLURM)
         before = rollout.system(shell)

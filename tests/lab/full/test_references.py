@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from support.figures import Figures
-from virtual import baseline, builds
-from virtual.baseline import Measured
-from virtual.cache import CACHE
+from virtual.bench import baseline
+from virtual.bench.baseline import Measured
+from virtual.build.cache import CACHE
 from virtual.cli import SUITES
-from virtual.record import Request
+from virtual.guest import builds
+from virtual.guest.record import Request
 
 DIRECTORY = CACHE / "test-references"
 PORT = 22500

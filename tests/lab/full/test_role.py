@@ -12,11 +12,11 @@ import pytest
 
 from moorage.common.command import CommandFailed, Completed, run
 from moorage.node import features
-from virtual import installation
-from virtual.cache import CACHE
-from virtual.guest import configured, package_tree
-from virtual.rollout import WITNESS, differences
-from virtual.tools import ENTER
+from virtual.build import installation
+from virtual.build.cache import CACHE
+from virtual.build.guest import configured, package_tree
+from virtual.build.tools import ENTER
+from virtual.rollout import PROGRAM, differences
 
 PLACE = CACHE / "test-role"
 GROUPS = ("login", "compute", "controller")
@@ -104,7 +104,7 @@ class Tree:
 
     def system(self) -> dict[str, str]:
         inside: list[str | Path] = [ENTER, self.path, "/", "--", "python3", "-I", "-B", "-"]
-        seen: dict[str, str] = json.loads(run(inside, input=WITNESS.read_bytes(), limit=300).stdout)
+        seen: dict[str, str] = json.loads(run(inside, input=PROGRAM.read_bytes(), limit=300).stdout)
         return seen
 
 

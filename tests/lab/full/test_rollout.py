@@ -12,13 +12,14 @@ from collections.abc import Iterator
 import pytest
 
 from support.figures import Figures
-from virtual import builds, rollout
-from virtual.attempts import attempts
-from virtual.binaries import VERSION, binaries
-from virtual.cache import CACHE
-from virtual.cluster import Cluster
-from virtual.record import Request
-from virtual.site import Site
+from virtual import rollout
+from virtual.build.binaries import VERSION, binaries
+from virtual.build.cache import CACHE
+from virtual.guest import builds
+from virtual.guest.cluster import Cluster
+from virtual.guest.many_commands import run_many
+from virtual.guest.record import Request
+from virtual.guest.site import Site
 
 DIRECTORY = CACHE / "test-rollout"
 PORT = 22900
@@ -66,7 +67,7 @@ def test_a_login_node_has_what_users_type(lab: Cluster) -> None:
     programs.mkdir()
     shutil.copy(binaries().path("kubernetes"), programs / "kubectl")
     assert login.install(moorage_programs=str(programs), moorage_kubectl_version=VERSION) > 0
-    refused, looked = attempts(shell, [NONSENSE, LOOK], "alice")
+    refused, looked = run_many(shell, [NONSENSE, LOOK], "alice")
     assert (refused.code, refused.stdout) == (1, "")
     assert refused.stderr.startswith("sbatch: error: moorage: --k8s: 'nonsense' is neither 0, 1 nor key=value: ")
     assert VERSION in looked.stdout

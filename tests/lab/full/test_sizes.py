@@ -7,9 +7,9 @@ import time
 import pytest
 
 from support.figures import Figures
-from virtual import builds
-from virtual.cache import CACHE
-from virtual.record import Request
+from virtual.build.cache import CACHE
+from virtual.guest import builds
+from virtual.guest.record import Request
 
 DIRECTORY = CACHE / "test-sizes"
 PORT = 22400

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from support.figures import Figures
-from virtual import baseline, bench_start, builds
-from virtual.cache import CACHE
-from virtual.record import Request
+from virtual.bench import baseline, start
+from virtual.build.cache import CACHE
+from virtual.guest import builds
+from virtual.guest.record import Request
 
 DIRECTORY = CACHE / "test-starts"
 PORT = 22800
@@ -19,9 +20,9 @@ PROLOG = 5.0
 def test_a_start_takes_less_than_the_references(figures: Figures) -> None:
     builds.build(SUITE)
     with builds.own(DIRECTORY, Request(1, SUITE, PORT)) as lab:
-        starts = bench_start.report(lab.first.shell, ROUNDS, baseline.FORMS)
+        starts = start.report(lab.first.shell, ROUNDS, baseline.FORMS)
     for form, most in AT_MOST.items():
-        ratio = bench_start.ratio(starts, form)
+        ratio = start.ratio(starts, form)
         figures.add(f"start-up of Moorage's cluster, of the reference's, {form}", ratio, "", at_most=most)
-    prolog = bench_start.prologs(starts) * 100
+    prolog = start.prologs(starts) * 100
     figures.add("Prolog of a job with a cluster, of its start-up", prolog, "%", at_most=PROLOG)

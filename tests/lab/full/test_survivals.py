@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
-from virtual.aboard import HEARS, Roles, tell
-from virtual.cache import CACHE
-from virtual.jobs import Job
-from virtual.leftovers import Watch
-from virtual.moored import MOORED
-from virtual.under_way import RUNS, under_way, watched
-from virtual.upsets import epilog, slurmd_restarted, suspended_and_resumed, warden_restarted
+from virtual.build.cache import CACHE
+from virtual.jobs.batch import Job
+from virtual.jobs.cluster_job import MOORED
+from virtual.jobs.container_job import HEARS, Roles, tell
+from virtual.jobs.disturbances import epilog, slurmd_restarted, suspended_and_resumed, warden_restarted
+from virtual.jobs.started_job import RUNS, started_job, watched
+from virtual.probes.leftovers import Watch
 
 DIRECTORY = CACHE / "test-survivals"
 PORT = 23100
@@ -52,7 +52,7 @@ def test_a_cluster_goes_on_after_all_that_a_job_survives(watch: Watch) -> None:
     not mend: the script fails by itself, and a second Epilog finds nothing to do.
     """
     with watch.nothing_left() as endings:
-        job = under_way(watch, SURVIVES)
+        job = started_job(watch, SURVIVES)
         endings[job.id] = f"failing script after {', '.join(UPSETS)} and SIGKILL of conmon, two Epilogs"
         for name, upset in UPSETS.items():
             upset(job)

@@ -8,16 +8,16 @@ from contextlib import contextmanager
 import pytest
 
 from support.figures import Figures
-from virtual import builds
-from virtual.cache import CACHE
-from virtual.cluster import BOOT_LIMIT, Cluster, running
-from virtual.feature import GRES, LABEL
-from virtual.gate import let_through
-from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, report, settled
-from virtual.machine import Machine
-from virtual.moored import ready
-from virtual.record import Request
-from virtual.spread import PODS, SCRIPT, Spread, between_guests, speed, spread, stamps
+from virtual.build.cache import CACHE
+from virtual.guest import builds
+from virtual.guest.cluster import BOOT_LIMIT, Cluster, running
+from virtual.guest.device import GRES, LABEL
+from virtual.guest.machine import Machine
+from virtual.guest.record import Request
+from virtual.jobs.cluster_job import ready
+from virtual.jobs.multi_node_job import PODS, SCRIPT, Spread, between_guests, speed, spread, stamps
+from virtual.jobs.pause import let_go_on
+from virtual.probes.leftovers import AT_A_POWER_CUT, EXCLUDED, report, settled
 
 DIRECTORY = CACHE / "test-three"
 PORT = 22900
@@ -52,7 +52,7 @@ def test_three_nodes_of_which_one_is_lost(three: Cluster, figures: Figures) -> N
         check_start(cluster, figures)
         check_network(three, cluster, figures)
         with lost(three, three.machine(LOST)):
-            let_through(cluster.job)
+            let_go_on(cluster.job)
             cluster.job.wait_gone(GIVES_UP + 600)
         check_end(three, cluster)
 

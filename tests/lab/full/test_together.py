@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from virtual import builds, configuration
-from virtual.cache import CACHE
-from virtual.callers import Call, answers
-from virtual.facts import SHELL, facts
-from virtual.gate import GATE, SAYS, let_through
-from virtual.jobs import Job
-from virtual.moored import START_LIMIT, moored
-from virtual.record import Request
-from virtual.shell import Shell
-from virtual.strangers import places, successes
+from virtual.build.cache import CACHE
+from virtual.guest import builds, configuration
+from virtual.guest.record import Request
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import Job
+from virtual.jobs.cluster_job import START_LIMIT, cluster_job
+from virtual.jobs.facts import SHELL, facts
+from virtual.jobs.pause import PAUSE, SAYS, let_go_on
+from virtual.probes.access import places, successes
+from virtual.probes.api_access import Call, answers
 
 DIRECTORY = CACHE / "test-together"
 PORT = 22700
@@ -27,7 +27,7 @@ SCRIPT = f"""
 fact server echo "$K8S_CLUSTER_API"
 fact kubeconfig echo "$KUBECONFIG"
 fact note kubectl create configmap mine --from-literal="job=$SLURM_JOB_ID"
-{GATE}
+{PAUSE}
 fact nodes kubectl get nodes --output name
 fact containers podman ps --all --format '{{{{.Names}}}}'
 fact notes kubectl get configmap mine --output 'jsonpath={{.data.job}}'
@@ -55,7 +55,7 @@ def test_two_users_and_one_with_two() -> None:
 
 @contextmanager
 def there(shell: Shell, user: str) -> Iterator[Job]:
-    job = moored(shell, SCRIPT, *HALF, user=user)
+    job = cluster_job(shell, SCRIPT, *HALF, user=user)
     try:
         yield job
     finally:
@@ -90,7 +90,7 @@ def closed(job: Job, other: Job) -> None:
 
 def finish(job: Job) -> None:
     """Only now does it look for what it has: the other one was there all the time."""
-    let_through(job)
+    let_go_on(job)
     job.wait_gone()
     found = facts(job.output)
     assert found["nodes"].text == "node/berth1", job.output

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from moorage import __version__
-from virtual import builds
-from virtual.aboard import RUN, Roles, aboard, tell
-from virtual.cache import CACHE
-from virtual.cluster import Cluster
-from virtual.jobs import MOORED, run
-from virtual.record import Request
-from virtual.site import Site
+from virtual.build.cache import CACHE
+from virtual.guest import builds
+from virtual.guest.cluster import Cluster
+from virtual.guest.record import Request
+from virtual.guest.site import Site
+from virtual.jobs.batch import MOORED, run
+from virtual.jobs.container_job import RUN, Roles, container_job, tell
 
 DIRECTORY = CACHE / "test-upgrade"
 PORT = 23000
@@ -39,7 +39,7 @@ def test_a_running_job_keeps_its_release(lab: Cluster) -> None:
     shell = lab.first.shell
     site = Site(lab.directory / "site", lab.first)
     site.directory.mkdir()
-    job = aboard(shell, SCRIPT, "--time=120")
+    job = container_job(shell, SCRIPT, "--time=120")
     job.wait_said("before:")
     (old,) = shell.output("ls", VERSIONS).split()
     try:

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from virtual.abroad import Victim, waiting
-from virtual.broken import configured
-from virtual.cluster import Cluster
-from virtual.jobs import run
-from virtual.leftovers import Watch, make_ready, nothing_left_on
-from virtual.lingering import lingering
+from virtual.guest.broken_node import configured
+from virtual.guest.cluster import Cluster
+from virtual.guest.user_session import user_session
+from virtual.jobs.batch import run
+from virtual.jobs.fabric_job import Victim, waiting
+from virtual.probes.leftovers import Watch, make_ready, nothing_left_on
 
 HERE = Path(__file__).parent
 # What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
-LONG = ("test_endings", "test_neighbours", "test_wishes")
+LONG = ("test_endings", "test_neighbours", "test_required_nodes")
 
 AS_IT_IS = "node_fault: fail"
 
@@ -42,7 +42,7 @@ def watches(lab: Cluster) -> Iterator[list[Watch]]:
         for machine in lab.machines:
             make_ready(machine)
             for user in ("alice", "bob"):
-                stack.enter_context(lingering(machine.shell, user))
+                stack.enter_context(user_session(machine.shell, user))
             # What other settings and breakages are made with is there from now on.
             with configured(machine.shell, AS_IT_IS):
                 pass

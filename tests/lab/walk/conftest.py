@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from virtual.aboard import wait_until
-from virtual.cluster import Cluster
-from virtual.jobs import run
-from virtual.leftovers import Watch, make_ready
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import run
+from virtual.jobs.container_job import wait_until
+from virtual.probes.leftovers import Watch, make_ready
 
 # What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
 LONG = (
@@ -21,7 +21,7 @@ LONG = (
     "test_hostile",
     "test_losses",
     "test_power_cuts",
-    "test_returns",
+    "test_interruptions",
     "test_uplinks",
 )
 # These restart Slurm itself.

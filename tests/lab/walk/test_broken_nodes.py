@@ -6,12 +6,12 @@ import re
 
 import pytest
 
+from support.faults.lines import DRAINS, FAILS, TOLD_BY_THE_AGENT
 from support.figures import Figures
-from virtual.arrays import RAN, ends, number, outputs, refusal, submission
-from virtual.broken import Outcome, during, prologs
-from virtual.cluster import Cluster
-from virtual.jobs import MOORED, submit
-from virtual.lines import DRAINS, FAILS, TOLD_BY_THE_AGENT
+from virtual.guest.broken_node import Outcome, during, prologs
+from virtual.guest.cluster import Cluster
+from virtual.jobs.arrays import RAN, ends, number, outputs, refusal, submission
+from virtual.jobs.batch import MOORED, submit
 
 NO_HOOK = {"no prolog": r"the Prolog has not prepared this node for job \d+: tell the administrator of this node: .*"}
 # What jobs are really sent for; the others start the same hook in the same way.

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from support.figures import Figures
-from virtual.cluster import Cluster
-from virtual.faults import LINES, SOUND, Count, Look, looks
+from virtual.guest.cluster import Cluster
+from virtual.probes.doctor_reports import LINES, SOUND, Count, Look, looks
 
 # The checks ask no Slurm: one release of it is enough.
 pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)

@@ -9,11 +9,11 @@ import pytest
 
 from moorage.doctor.examine import examine
 from moorage.node.hostfiles import Node
+from support.faults.changes import Breakage, away, both, covered, edited, instead, mode
+from support.faults.events import linked, mounted, on_ramfs, overlaid, planted
+from support.faults.lines import FOUND
 from support.site import IMAGE, Site
 from support.site import site as site_here
-from virtual.lines import FOUND
-from witness.breakage import Breakage, away, both, covered, edited, instead, mode
-from witness.mishaps import linked, mounted, on_ramfs, overlaid, planted
 
 JOB = 67000000
 

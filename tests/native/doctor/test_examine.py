@@ -20,7 +20,7 @@ from moorage.node.hostfiles import Node
 from moorage.node.uplink_speed import Record, Speed, Spread
 from moorage.root.state import State
 from support.fakes import FakeCommand
-from support.faults import ADVICE, FAULTS
+from support.faults.on_a_made_up_node import ADVICE, FAULTS
 from support.guide import explained
 from support.node import JOB, LIMITS, USER
 from support.peers import Peer
