@@ -33,6 +33,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lab", metavar="DIRECTORY", type=Path, help=text)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its suite; on the second suite only tests marked `both_suites` are short."""
+    for item in (item for item in items if isinstance(item, pytest.Function)):
+        suite = str(item.callspec.params.get("lab", "")) if hasattr(item, "callspec") else ""
+        if suite:
+            item.add_marker(suite)
+        if suite == "unstable" and not item.get_closest_marker("both_suites"):
+            item.add_marker("long")
+
+
 @pytest.fixture(scope="session", params=SUITES)
 def lab(request: pytest.FixtureRequest, figures: Figures) -> Iterator[Cluster]:
     """Guests of each suite in turn."""

@@ -10,6 +10,8 @@ from virtual.guest.cluster import Cluster
 from virtual.guest.shell import Shell
 from virtual.probes.processes import owner, user_processes
 
+pytestmark = pytest.mark.both_suites
+
 LIMIT = 120.0
 EAT = "b = bytearray(400 << 20); print(len(b))"
 HOG = ["python3", "-c", EAT]

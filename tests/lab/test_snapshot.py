@@ -9,6 +9,8 @@ import pytest
 from support.figures import Figures
 from virtual.guest.cluster import Cluster
 
+pytestmark = pytest.mark.both_suites
+
 RESTORE_LIMIT = 30
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.figures import Figures
 from virtual.build.payload import CARRIED, IMAGE
 from virtual.guest.cluster import Cluster
@@ -9,6 +11,8 @@ from virtual.guest.shell import Shell
 from virtual.jobs.batch import MOORED, submit
 from virtual.jobs.facts import SHELL, facts
 from virtual.jobs.pause import PAUSE, SAYS, let_go_on
+
+pytestmark = pytest.mark.long
 
 AT_MOST = 5.0
 # In an image that somebody publishes it is hundreds: in the lab's all of Kubernetes is one program, carried once.

@@ -19,6 +19,8 @@ from virtual.jobs.batch import submit
 from virtual.jobs.cluster_job import MOORED, OPTIONS, START_LIMIT
 from virtual.probes.leftovers import Watch, make_ready
 
+pytestmark = pytest.mark.long
+
 USER = "alice"
 STOPS = "/usr/local/bin/kind-that-stops"
 # Slow as it is, a start in the lab keeps limits without patience up to there.

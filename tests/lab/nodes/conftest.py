@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -16,23 +14,7 @@ from virtual.jobs.batch import run
 from virtual.jobs.fabric_job import Victim, waiting
 from virtual.probes.leftovers import Watch, make_ready, nothing_left_on
 
-HERE = Path(__file__).parent
-# What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
-LONG = ("test_endings", "test_neighbours", "test_required_nodes")
-
 AS_IT_IS = "node_fault: fail"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("MOORAGE_FULL") or config.getoption("--lab"):
-        return
-    left_out = [item for item in items if item.path.parent == HERE and takes_long(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-
-
-def takes_long(item: pytest.Item) -> bool:
-    return item.path.stem in LONG or "[unstable" in item.name
 
 
 @pytest.fixture(scope="module")

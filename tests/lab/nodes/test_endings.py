@@ -20,7 +20,7 @@ from virtual.jobs.container_job import HEARS, RUN, Roles, tell, wait_until
 from virtual.jobs.fabric_job import ADDRESS, MOORED, PRELUDE, fabric_job
 from virtual.probes.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch, nothing_left_on
 
-pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("lab", ["trixie"], indirect=True)]
 
 OWN_END = ("FAILED", "3:0")
 SECOND_LIFE = f'[ "$SLURM_RESTART_COUNT" = 1 ] || wait; ask {ADDRESS.format(1)}; exit 3'

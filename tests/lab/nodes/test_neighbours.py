@@ -14,7 +14,7 @@ from virtual.jobs.facts import SHELL, facts
 from virtual.jobs.pause import PAUSE, paused
 from virtual.probes.fabric import LAST_WORD, Message, Received, receiver, send
 
-pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("lab", ["trixie"], indirect=True)]
 
 PRIVILEGED = 700
 LOWEST_OF_USERS = 1024

@@ -20,7 +20,7 @@ from virtual.jobs.pause import PAUSE, paused
 from virtual.probes.fabric import fabric
 from virtual.probes.leftovers import Watch, nothing_left_on
 
-pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("lab", ["trixie"], indirect=True)]
 
 NODES = ("--nodes=2", "--nodelist=n1,n2")
 ALONE = f"""

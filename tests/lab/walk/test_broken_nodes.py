@@ -13,6 +13,8 @@ from virtual.guest.cluster import Cluster
 from virtual.jobs.arrays import RAN, ends, number, outputs, refusal, submission
 from virtual.jobs.batch import MOORED, submit
 
+pytestmark = pytest.mark.long
+
 NO_HOOK = {"no prolog": r"the Prolog has not prepared this node for job \d+: tell the administrator of this node: .*"}
 # What jobs are really sent for; the others start the same hook in the same way.
 JOBS = ["no podman", "overlapping subuids", "scratch writable by all", "typo", *NO_HOOK]

@@ -15,6 +15,8 @@ from virtual.guest.cluster import Cluster
 from virtual.guest.shell import Shell
 from virtual.guest.without_moorage import without_moorage
 
+pytestmark = pytest.mark.long
+
 # A job takes seconds under emulation: as many as were promised belong to the full tests.
 JOBS = 200 if os.environ.get("MOORAGE_FULL") else 40
 BLOCK = 5

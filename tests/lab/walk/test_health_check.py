@@ -13,6 +13,8 @@ from virtual.guest.cores import take_up
 from virtual.guest.shell import Shell
 from virtual.jobs.container_job import wait_until
 
+pytestmark = pytest.mark.long
+
 CONF = "/etc/slurm/slurm.conf"
 KEPT = f"{CONF}.kept"
 SHIPPED = "/etc/slurm/moorage-health-check"

@@ -17,6 +17,8 @@ from virtual.jobs.batch import MOORED, Job, submit
 from virtual.jobs.pause import PAUSE, paused
 from virtual.probes.leftovers import Watch
 
+pytestmark = pytest.mark.long
+
 PROGRAM = Path(__file__).resolve().parents[1] / "virtual/in_guest/hostile_job.py"
 HERE = ("--nodelist=n1", "--cpus-per-task=1", "--mem=500M")
 SCRATCH = "/var/lib/moorage/scratch"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from virtual.guest.cluster import Cluster
 from virtual.jobs.container_job import RUN, container_job, tell
 from virtual.jobs.disturbances import epilog, requeued, slurmd_restarted, suspended_and_resumed
 from virtual.probes.leftovers import Watch
+
+pytestmark = pytest.mark.long
 
 STRAY = "USR1 was sent to this job's steps, whose agents do not heed it, and not to its script"
 SECOND_LIFE = '[ "$SLURM_RESTART_COUNT" = 1 ] || wait; podman exec hand echo podman works; exit 3'

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
+
 from moorage.common.errors import MoorageError
 from virtual.guest.cluster import Cluster
 from virtual.jobs.batch import Job
 from virtual.jobs.container_job import RUN, Roles, container_job, tell, wait_until
 from virtual.jobs.disturbances import warden_restarted
 from virtual.probes.leftovers import Watch
+
+pytestmark = pytest.mark.long
 
 WORKS = f"{RUN} echo podman works; exit 3"
 LOST = "said lost:; exit 3"

@@ -14,6 +14,8 @@ from virtual.guest.many_commands import Ended, run_many
 from virtual.guest.shell import Shell
 from virtual.jobs.batch import Job
 
+pytestmark = pytest.mark.both_suites
+
 NO_PAIR = "is neither 0, 1 nor key=value"
 
 # What is wrong with each; what to do about it follows.

@@ -19,6 +19,8 @@ from virtual.jobs.pause import PAUSE, paused
 from virtual.probes.job_limits import Share, job_of, own_settings, share
 from virtual.probes.processes import Owner, Seen, outside, owner, places, user_processes
 
+pytestmark = pytest.mark.both_suites
+
 OPTIONS = ("--nodelist=n1", "--ntasks=1", "--mem=900M")
 SCRIPT = rf"""
 {SHELL}

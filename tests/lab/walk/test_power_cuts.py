@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from virtual.guest.cluster import Cluster
 from virtual.jobs.batch import MOORED, run
 from virtual.jobs.container_job import RUN, container_job
 from virtual.probes.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch
+
+pytestmark = pytest.mark.long
 
 
 def test_a_power_cut_in_the_prolog_and_one_while_the_job_runs(lab: Cluster) -> None:

@@ -79,6 +79,7 @@ def test_containers_have_the_share_of_their_job(lab: Cluster, shape: Shape, figu
     show(lab, shape, figures)
 
 
+@pytest.mark.long
 def test_a_job_of_eight_tasks_with_two_cores_each(lab: Cluster, figures: Figures) -> None:
     """Of all its cores the node has two; its own step has them all, and so has ours."""
     with more_cores(lab, 16):

@@ -23,7 +23,7 @@ from virtual.jobs.pause import PAUSE, paused
 from virtual.probes.fabric import LAST_WORD, Message, Received, receiver, send
 
 # Somebody outside is another guest.
-pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("lab", ["trixie"], indirect=True)]
 
 MOORAGE = "/opt/moorage/bin/moorage"
 RECORD = "/var/lib/moorage/uplinks.json"

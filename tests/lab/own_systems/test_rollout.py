@@ -21,6 +21,8 @@ from virtual.guest.many_commands import run_many
 from virtual.guest.record import Request
 from virtual.guest.site import Site
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-rollout"
 PORT = 22900
 DRAINS = re.compile(r"update_node: node n1 reason set to: (.*)")

@@ -21,6 +21,8 @@ from virtual.jobs.started_job import RUNS, SAYS, started_job, watched
 from virtual.probes.leftovers import AT_A_POWER_CUT, EXCLUDED, OF_A_SNAPSHOT, Watch, make_ready, record
 from virtual.probes.processes import owner, user_processes
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-endings"
 PORT = 22600
 # It goes on without its cluster, which it takes down itself when it is told to, with an exit code of its own.

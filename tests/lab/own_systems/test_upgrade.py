@@ -15,6 +15,8 @@ from virtual.guest.site import Site
 from virtual.jobs.batch import MOORED, run
 from virtual.jobs.container_job import RUN, Roles, container_job, tell
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-upgrade"
 PORT = 23000
 NEW = "99.0"

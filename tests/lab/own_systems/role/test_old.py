@@ -13,6 +13,8 @@ from virtual.guest import builds, files
 from virtual.guest.record import Request
 from virtual.guest.site import Site
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-old"
 PORT = 22950
 # The doctor without an installation, with what Debian itself has of Python.

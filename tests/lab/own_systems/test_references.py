@@ -12,6 +12,8 @@ from virtual.cli import SUITES
 from virtual.guest import builds
 from virtual.guest.record import Request
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-references"
 PORT = 22500
 

@@ -19,6 +19,8 @@ from virtual.jobs.fabric_job import ADDRESS, MOORED, PRELUDE, SHAPE
 from virtual.jobs.facts import SHELL, facts
 from virtual.probes.leftovers import Watch, make_ready, nothing_left_on
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-ipv6"
 PORT = 23000
 SSH = 22

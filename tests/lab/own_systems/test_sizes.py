@@ -11,6 +11,8 @@ from virtual.build.cache import CACHE
 from virtual.guest import builds
 from virtual.guest.record import Request
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-sizes"
 PORT = 22400
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.figures import Figures
 from virtual.bench import baseline, start
 from virtual.build.cache import CACHE
 from virtual.guest import builds
 from virtual.guest.record import Request
+
+pytestmark = pytest.mark.long
 
 DIRECTORY = CACHE / "test-starts"
 PORT = 22800

@@ -19,6 +19,8 @@ from virtual.jobs.multi_node_job import PODS, SCRIPT, Spread, between_guests, sp
 from virtual.jobs.pause import let_go_on
 from virtual.probes.leftovers import AT_A_POWER_CUT, EXCLUDED, report, settled
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-three"
 PORT = 22900
 SUITE = "trixie"

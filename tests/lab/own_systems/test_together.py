@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from virtual.build.cache import CACHE
 from virtual.guest import builds, configuration
 from virtual.guest.record import Request
@@ -15,6 +17,8 @@ from virtual.jobs.facts import SHELL, facts
 from virtual.jobs.pause import PAUSE, SAYS, let_go_on
 from virtual.probes.access import places, successes
 from virtual.probes.api_access import Call, answers
+
+pytestmark = pytest.mark.long
 
 DIRECTORY = CACHE / "test-together"
 PORT = 22700

@@ -18,6 +18,8 @@ from virtual.build.guest import configured, package_tree
 from virtual.build.tools import ENTER
 from virtual.rollout import PROGRAM, differences
 
+pytestmark = pytest.mark.long
+
 PLACE = CACHE / "test-role"
 GROUPS = ("login", "compute", "controller")
 MORE = {

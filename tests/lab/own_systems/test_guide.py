@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from moorage.common.command import CommandFailed, run
 from support.figures import Figures
 from virtual.build.binaries import binaries
@@ -21,6 +23,8 @@ from virtual.guest.guide import Block
 from virtual.guest.machine import Machine
 from virtual.guest.record import Request
 from virtual.jobs.cluster_job import START_LIMIT
+
+pytestmark = pytest.mark.long
 
 DIRECTORY = CACHE / "test-guide"
 PORT = 22900

@@ -14,6 +14,8 @@ from virtual.jobs.disturbances import epilog, slurmd_restarted, suspended_and_re
 from virtual.jobs.started_job import RUNS, started_job, watched
 from virtual.probes.leftovers import Watch
 
+pytestmark = pytest.mark.long
+
 DIRECTORY = CACHE / "test-survivals"
 PORT = 23100
 SUITE = "trixie"
