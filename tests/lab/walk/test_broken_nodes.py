@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.faults.lines import DRAINS, FAILS, TOLD_BY_THE_AGENT
+from support.faults.catalogue import AGENT, DRAINS, FAILS
 from support.figures import Figures
 from virtual.guest.broken_node import Outcome, during, prologs
 from virtual.guest.cluster import Cluster
@@ -79,13 +79,13 @@ def test_a_job_ends_with_the_line_and_the_node_is_idle(lab: Cluster, name: str) 
 
 
 @ON_ONE_RELEASE
-@pytest.mark.parametrize("name", TOLD_BY_THE_AGENT)
+@pytest.mark.parametrize("name", AGENT)
 def test_what_only_the_job_itself_runs_into(lab: Cluster, name: str) -> None:
     shell = lab.first.shell
     array = number(during(shell, name, submission("alice", 1, "--mem=300M"), ok=(1,)).stdout)
     lab.wait_idle(limit=60)
     (said,) = outputs(shell, array, "alice")
-    assert refusal(said, TOLD_BY_THE_AGENT[name]), said
+    assert refusal(said, AGENT[name]), said
     assert ends(shell, array) == ["FAILED|1:0"]
 
 

@@ -1,94 +1,103 @@
-"""Ways to break one thing of a node: each holds as long as its block, and everything is put right again after it.
+"""Changes to a node, each of which breaks one thing: a change holds as long as its block, and is undone after it.
 
-For use in a guest as root; shares no code with what is broken.
+Guests run this as root with nothing but Python. It shares no code with the product, which it breaks.
 """
 
 import os
 import re
+import shlex
 import signal
 import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-# What a breakage adds to the hook's environment, and the command that it is started by.
+# What a change adds to a hook's environment, and the command by which the hook is started.
 Twist = tuple[dict[str, str], list[str]]
-Breakage = Callable[[], AbstractContextManager[Twist]]
+Change = AbstractContextManager[Twist]
 PLAIN: Twist = ({}, [])
+CAPABILITY = "security.capability"
 
 
 @contextmanager
-def sound() -> Iterator[Twist]:
+def nothing() -> Iterator[Twist]:
     yield PLAIN
 
 
-def told(**more: str) -> Breakage:
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        yield more, []
-
-    return broken
+@contextmanager
+def told(**more: str) -> Iterator[Twist]:
+    """The hook has these variables, too."""
+    yield more, []
 
 
-def through(*argv: str) -> Breakage:
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        yield {}, [*argv]
-
-    return broken
+@contextmanager
+def through(*argv: str) -> Iterator[Twist]:
+    """This command starts the hook."""
+    yield {}, [*argv]
 
 
-def away(*paths: Path | str) -> Breakage:
-    """These are not there, and no pattern finds where they are instead."""
-
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        places = [Path(path) for path in paths if os.path.lexists(path)]
-        if len(places) < len(paths):
-            raise FileNotFoundError(f"not there to be taken away: {sorted({*map(Path, paths)} - {*places})}")
-        for place in places:
-            _aside(place).parent.mkdir(exist_ok=True)
-            place.rename(_aside(place))
-        try:
-            yield PLAIN
-        finally:
-            for place in places:
-                _aside(place).rename(place)
-            for parent in {_aside(place).parent for place in places}:
-                # Another breakage may still have something in there.
-                with suppress(OSError):
-                    parent.rmdir()
-
-    return broken
+@contextmanager
+def both(*changes: Change) -> Iterator[Twist]:
+    environment: dict[str, str] = {}
+    prefix: list[str] = []
+    with ExitStack() as stack:
+        for change in changes:
+            more, argv = stack.enter_context(change)
+            environment |= more
+            prefix += argv
+        yield environment, prefix
 
 
-def _aside(place: Path) -> Path:
+@contextmanager
+def away(*paths: Path) -> Iterator[Twist]:
+    """The paths do not exist, and no pattern finds where they are instead."""
+    missing = [str(path) for path in paths if not os.path.lexists(path)]
+    if missing:
+        raise FileNotFoundError(f"not there to be taken away: {missing}")
+    for path in paths:
+        _aside(path).parent.mkdir(exist_ok=True)
+        path.rename(_aside(path))
+    try:
+        yield PLAIN
+    finally:
+        for path in paths:
+            _aside(path).rename(path)
+        for parent in {_aside(path).parent for path in paths}:
+            # Another change may still keep something in there.
+            with suppress(OSError):
+                parent.rmdir()
+
+
+def _aside(path: Path) -> Path:
     """On the same file system."""
-    return place.parent / ".away" / place.name
+    return path.parent / ".away" / path.name
 
 
-def instead(path: Path | str, text: str | Callable[[bytes], bytes], mode: int = 0o644) -> Breakage:
-    """Another file in the place of this one, if there is one: a text, or what a function makes of the old one."""
-
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        place = Path(path)
-        old = place.read_bytes() if place.is_file() else b""
-        with away(*([place] if place.exists() else []))() as twist:
-            place.write_bytes(text.encode() if isinstance(text, str) else text(old))
-            place.chmod(mode)
-            try:
-                yield twist
-            finally:
-                place.unlink()
-
-    return broken
+@contextmanager
+def replaced(path: Path) -> Iterator[Twist]:
+    """Whatever is at the path is away; the block may put something there, which is removed after it."""
+    with away(*([path] if os.path.lexists(path) else [])) as twist:
+        try:
+            yield twist
+        finally:
+            path.unlink(missing_ok=True)
 
 
-def edited(path: Path | str, pattern: str, new: str) -> Breakage:
+@contextmanager
+def instead(path: Path, text: str | Callable[[bytes], bytes], mode: int = 0o644) -> Iterator[Twist]:
+    """Another file in the place of this one: a text, or the result of a function on the old content."""
+    old = path.read_bytes() if path.is_file() else b""
+    new = text.encode() if isinstance(text, str) else text(old)
+    with replaced(path) as twist:
+        path.write_bytes(new)
+        path.chmod(mode)
+        yield twist
+
+
+def edited(path: Path, pattern: str, new: str) -> Change:
     def edit(old: bytes) -> bytes:
         text, count = re.subn(pattern, new, old.decode(), flags=re.MULTILINE)
         if not count:
@@ -98,18 +107,18 @@ def edited(path: Path | str, pattern: str, new: str) -> Breakage:
     return instead(path, edit)
 
 
-def patched(path: Path | str, pattern: bytes, new: bytes) -> Breakage:
+def patched(path: Path, pattern: bytes, new: bytes) -> Change:
     return instead(path, lambda old: re.sub(pattern, new, old), mode=0o755)
 
 
-def saying(path: Path | str, line: str) -> Breakage:
-    """A program that says this of its version."""
-    return instead(path, f"#!/bin/sh\necho {line!r}\n", mode=0o755)
+def printing(path: Path, text: str) -> Change:
+    """A program that prints this, whatever it is asked."""
+    return instead(path, f"#!/bin/sh\nprintf '%s\\n' {shlex.quote(text)}\n", mode=0o755)
 
 
-def setting(path: Path | str, text: str, mode: int = 0o644) -> Breakage:
-    """A file of settings with this one instead of what it has under the same name."""
-    return instead(path, lambda old: changed(old, text), mode)
+def setting(path: Path, text: str) -> Change:
+    """A configuration with this setting instead of the one of the same name."""
+    return instead(path, lambda old: changed(old, text))
 
 
 def changed(settings: bytes, text: str) -> bytes:
@@ -118,89 +127,80 @@ def changed(settings: bytes, text: str) -> bytes:
     return f"{without}\n{text}\n".encode()
 
 
-def mode(path: Path | str, bits: int) -> Breakage:
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        place = Path(path)
-        before = stat.S_IMODE(place.stat().st_mode)
-        capability = _capability(place)
-        place.chmod(bits)
-        if capability:
-            os.removexattr(place, "security.capability")
-        try:
-            yield PLAIN
-        finally:
-            place.chmod(before)
-            if capability:
-                os.setxattr(place, "security.capability", capability)
-
-    return broken
+@contextmanager
+def linked(path: Path, target: str) -> Iterator[Twist]:
+    with replaced(path) as twist:
+        path.symlink_to(target)
+        yield twist
 
 
-def _capability(place: Path) -> bytes:
+@contextmanager
+def planted(path: Path, text: str = "") -> Iterator[Twist]:
+    """A file where there was none, with the directories above it."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
     try:
-        return os.getxattr(place, "security.capability")
-    except OSError:
-        return b""
+        yield PLAIN
+    finally:
+        path.unlink()
+        # A look at a job locks it.
+        path.with_suffix(".lock").unlink(missing_ok=True)
+        for parent in missing:
+            parent.rmdir()
 
 
-def sysctl(name: str, value: str) -> Breakage:
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        place = Path("/proc/sys") / name
-        before = place.read_text()
-        place.write_text(value)
-        try:
-            yield PLAIN
-        finally:
-            place.write_text(before)
+@contextmanager
+def mode(path: Path, bits: int) -> Iterator[Twist]:
+    before = stat.S_IMODE(path.stat().st_mode)
+    capability = os.getxattr(path, CAPABILITY) if CAPABILITY in os.listxattr(path) else b""
+    path.chmod(bits)
+    if capability:
+        os.removexattr(path, CAPABILITY)
+    try:
+        yield PLAIN
+    finally:
+        path.chmod(before)
+        if capability:
+            os.setxattr(path, CAPABILITY, capability)
 
-    return broken
+
+@contextmanager
+def written(path: Path, text: str) -> Iterator[Twist]:
+    """Another value in a file that cannot be replaced, like those in /proc."""
+    before = path.read_text()
+    path.write_text(text)
+    try:
+        yield PLAIN
+    finally:
+        path.write_text(before)
 
 
-def covered(place: Path | str, kind: str, options: str, **files: str) -> Breakage:
+@contextmanager
+def covered(path: Path, kind: str, options: str, **files: str) -> Iterator[Twist]:
     """Another file system over this directory, with these files; an underscore stands for a dot in their names."""
-
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        run("mount", "-t", kind, "-o", options, kind, str(place))
-        try:
-            for name, text in files.items():
-                (Path(place) / name.replace("_", ".")).write_text(text)
-            yield PLAIN
-        finally:
-            # Whoever has come upon it meanwhile must not keep the node broken.
-            run("umount", "--lazy", str(place))
-
-    return broken
+    run("mount", "-t", kind, "-o", options, kind, str(path))
+    try:
+        for name, text in files.items():
+            (path / name.replace("_", ".")).write_text(text)
+        yield PLAIN
+    finally:
+        # A process that has come upon it meanwhile must not keep the node broken.
+        run("umount", "--lazy", str(path))
 
 
-def unloaded(module: str) -> Breakage:
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        run("modprobe", "--remove", module)
-        try:
-            yield PLAIN
-        finally:
-            run("modprobe", module)
+@contextmanager
+def attribute(name: str, value: object) -> Iterator[Twist]:
+    """Another value of this name in a module of this process, for tests that run the product's code themselves."""
+    # Loading it takes seconds in an emulated guest, where nobody needs it.
+    from unittest import mock
 
-    return broken
-
-
-def both(*breakages: Breakage) -> Breakage:
-    @contextmanager
-    def broken() -> Iterator[Twist]:
-        if not breakages:
-            yield PLAIN
-            return
-        with breakages[0]() as first, both(*breakages[1:])() as rest:
-            yield {**first[0], **rest[0]}, [*first[1], *rest[1]]
-
-    return broken
+    with mock.patch(name, value):
+        yield PLAIN
 
 
 def undone_when_stopped() -> None:
-    """Whoever ends this program wants the node as it was all the same."""
+    """Undo all changes also when a signal ends this program."""
     for stopping in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(stopping, _stop)
 

@@ -43,18 +43,23 @@ class Outcome:
     seconds: float
 
 
-def bring(shell: Shell) -> None:
-    """All in one: each command in a guest takes its time."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
+def packed() -> bytes:
+    """The programs that break a node, and the catalogue of faults."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
         for package, directory in (("in_guest", IN_GUEST), ("support/faults", FAULTS)):
             for file in sorted(directory.glob("*.py")):
-                archive.add(file, f"{package}/{file.name}")
-    shell.run(["sh", "-euc", 'mkdir -p "$1" && tar -x -C "$1" --no-same-owner', "sh", PLACE], input=packed.getvalue())
+                tar.add(file, f"{package}/{file.name}")
+    return archive.getvalue()
+
+
+def bring(shell: Shell) -> None:
+    """All in one: each command in a guest takes its time."""
+    shell.run(["sh", "-euc", 'mkdir -p "$1" && tar -x -C "$1" --no-same-owner', "sh", PLACE], input=packed())
 
 
 def prologs(shell: Shell, *names: str) -> dict[str, Outcome]:
-    """Run the Prolog with each of these breakages in turn."""
+    """Run the Prolog with each of these faults in turn."""
     bring(shell)
     said = shell.run([*PROGRAM, "hooks", *names], limit=LIMIT).stdout
     outcomes = (Outcome(**json.loads(line)) for line in said.splitlines())

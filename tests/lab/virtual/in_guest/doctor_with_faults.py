@@ -1,6 +1,6 @@
-"""A node that is broken in one way after the other, and what `moorage doctor` makes of it: one JSON line for each.
+"""Give a node one fault after the other, and print what `moorage doctor` says of each: one JSON line for each.
 
-    doctor BREAKAGE...
+    doctor_with_faults FAULT...
 
 Runs in a guest as root, by Moorage's own Python. Where Python is emulated it takes seconds to start, so it starts once:
 each look is a child that goes on from here, with the installed code and the command's own words.
@@ -14,8 +14,8 @@ import tempfile
 import time
 from typing import IO
 
+from support.faults.catalogue import broken
 from support.faults.changes import undone_when_stopped
-from support.faults.on_a_guest import BREAKAGES
 
 MOORAGE = "/opt/moorage/bin/moorage"
 QUICKLY = ("--quick",)
@@ -33,7 +33,7 @@ LIMIT = 120
 
 
 def look(name: str) -> dict[str, object]:
-    """What it ends with, and what it prints; or why the node could not be broken so."""
+    """The exit code and the output; or why the node cannot have this fault."""
     try:
         return {"name": name, "trouble": "", **_looked(name)}
     except (OSError, ValueError, subprocess.SubprocessError) as error:
@@ -43,7 +43,7 @@ def look(name: str) -> dict[str, object]:
 def _looked(name: str) -> dict[str, object]:
     words = ["doctor", "--json", *WORDS.get(name, QUICKLY)]
     with tempfile.TemporaryFile("w+") as said:
-        with BREAKAGES[name]() as (environment, prefix):
+        with broken(name) as (environment, prefix):
             began = time.monotonic()
             code = _started([*prefix, MOORAGE, *words], said) if prefix else _forked(words, environment, said)
             seconds = time.monotonic() - began
@@ -60,7 +60,7 @@ def _forked(words: list[str], environment: dict[str, str], said: IO[str]) -> int
     if not child:
         os.dup2(said.fileno(), 1)
         os.environ.update(environment)
-        # What is broken is put right by the parent: nothing may be unwound here.
+        # The parent undoes the fault: nothing may be unwound here.
         os._exit(_command(words))
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)

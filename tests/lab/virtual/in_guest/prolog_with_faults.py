@@ -1,8 +1,8 @@
-"""A node that is broken in one way after the other, and what the Prolog makes of it.
+"""Give a node one fault after the other, and print what the Prolog does with each.
 
-    broken_node hooks BREAKAGE...       run the installed Prolog as slurmd would: one JSON line for each
-    broken_node during BREAKAGE ARGV...   run a command while this is broken
-    broken_node configure SETTING         change the configuration for good
+    prolog_with_faults hooks FAULT...       run the installed Prolog as slurmd would: one JSON line for each
+    prolog_with_faults during FAULT ARGV...   run a command while the node has this fault
+    prolog_with_faults configure SETTING      change the configuration for good
 
 Runs in a guest as root.
 """
@@ -12,16 +12,15 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+from support.faults.catalogue import GUEST, broken
 from support.faults.changes import changed, undone_when_stopped
 from support.faults.hooks import EPILOG, PROLOG, RUN, hook
-from support.faults.on_a_guest import BREAKAGES, CONFIGURATION
 
 
 def prolog(name: str) -> dict[str, object]:
-    """What the Prolog ends with, says, leaves as its word for the job, and makes."""
-    with BREAKAGES[name]() as twist:
+    """The Prolog's exit code, its output, its line for the job, and all that it made."""
+    with broken(name) as twist:
         since, began = time.time(), time.monotonic()
         code, said = hook(PROLOG, twist)
         seconds = time.monotonic() - began
@@ -43,7 +42,7 @@ def _journal(since: float) -> str:
 
 
 def during(name: str, argv: list[str]) -> int:
-    with BREAKAGES[name]():
+    with broken(name):
         return subprocess.run(argv, check=False).returncode
 
 
@@ -53,6 +52,6 @@ match sys.argv[1:]:
         for name in names:
             print(json.dumps(prolog(name)), flush=True)
     case ["configure", text]:
-        Path(CONFIGURATION).write_bytes(changed(Path(CONFIGURATION).read_bytes(), text))
+        GUEST.configuration.write_bytes(changed(GUEST.configuration.read_bytes(), text))
     case ["during", name, *argv]:
         sys.exit(during(name, argv))

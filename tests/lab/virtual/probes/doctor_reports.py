@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from support.faults.lines import ADVICE, DRAINS, FAILS, FOUND
+from support.faults.catalogue import DOCTOR, FAULTS
+from support.faults.fault import Effect
 
 from ..guest.broken_node import PLACE, bring
 from ..guest.shell import Shell
@@ -16,11 +17,6 @@ from ..guest.shell import Shell
 PROGRAM = ("env", f"--chdir={PLACE}", "/opt/moorage/bin/python3", "-B", "-m", "in_guest.doctor_with_faults")
 SOUND = ("sound", "sound again")
 LIMIT = 1200.0
-# What is no fault of the node, but a job's own, or is there on purpose.
-NOT_THE_NODES = ("drain", "drain for a user", "nonsense", "root", "two ids", "uplink that the site forbids")
-LINES: Mapping[str, str] = {
-    name: line for name, line in (DRAINS | FAILS | FOUND | ADVICE).items() if name not in NOT_THE_NODES
-}
 
 
 @dataclass(frozen=True)
@@ -37,12 +33,12 @@ class Look:
 
     @property
     def expected(self) -> int:
-        return sum(bool(self.name in LINES and re.fullmatch(rf"[\w. ]+: {LINES[self.name]}", it)) for it in self.lines)
+        return sum(bool(self.name in DOCTOR and re.fullmatch(DOCTOR[self.name], line)) for line in self.lines)
 
     @property
     def exact(self) -> bool:
         """That fault was found once, and nothing else; of advice no command fails."""
-        return (self.code == 0) == (self.name in ADVICE) and len(self.lines) == self.expected == 1
+        return (self.code == 0) == (FAULTS[self.name].effect is Effect.ADVICE) and len(self.lines) == self.expected == 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Count:
     @classmethod
     def of(cls, looks: Iterable[Look]) -> Count:
         looks = list(looks)
-        broken = [look for look in looks if look.name in LINES]
+        broken = [look for look in looks if look.name in DOCTOR]
         return cls(
             faults=len(broken),
             found=sum(look.exact for look in broken),
@@ -73,7 +69,7 @@ def looks(shell: Shell, *names: str) -> dict[str, Look]:
     No job may run there meanwhile.
     """
     bring(shell)
-    said = shell.run([*PROGRAM, *(names or (SOUND[0], *LINES, SOUND[1]))], limit=LIMIT).stdout
+    said = shell.run([*PROGRAM, *(names or (SOUND[0], *DOCTOR, SOUND[1]))], limit=LIMIT).stdout
     found = (_look(**json.loads(line)) for line in said.splitlines())
     return {look.name: look for look in found}
 
