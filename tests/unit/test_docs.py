@@ -14,7 +14,8 @@ from moorage.common import warden_protocol
 from moorage.common.command import CommandFailed, run
 from support.pages import ROOT, anchors
 from support.wording import ELLIPSIS, PLUGIN, of_c, of_python, wordings
-from virtual import cli, guide
+from virtual import cli
+from virtual.guest import guide
 
 DOCS = ROOT / "docs"
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})

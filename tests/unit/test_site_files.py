@@ -17,7 +17,7 @@ from moorage.node import features
 from moorage.node.config import load, schema
 from moorage.node.features import Feature
 from support import role
-from virtual import guide
+from virtual.guest import guide
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({*ROOT.glob("docs/**/*.md"), *ROOT.glob("ansible/*.md")})
