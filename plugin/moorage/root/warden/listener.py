@@ -24,7 +24,7 @@ BACKLOG: Final = 16
 # From the connection to the request.
 SPEAKING: Final = 5.0
 # Of these the packet is left where it is: what comes along with it is not for this process to touch.
-WITH_DESCRIPTOR: Final = "plug"
+WITH_DESCRIPTOR: Final = warden_protocol.Plug
 # What came along is closed in this time, or a little more.
 CLOSING: Final = 0.05
 _CREDENTIALS: Final = struct.Struct("iII")
@@ -146,11 +146,11 @@ class Listener:
         except ConnectionError:
             packet = b""
         try:
-            request = warden_protocol.understood(self._only(connection, packet))
+            request = warden_protocol.decode(self._only(connection, packet))
         except MoorageError as refusal:
             self.answer(connection, warden_protocol.error(str(refusal)))
             return
-        if request.verb != WITH_DESCRIPTOR:
+        if not isinstance(request, WITH_DESCRIPTOR):
             with hurried():
                 connection.stream.recv(warden_protocol.LONGEST + 1)
         self.serve(connection, request)

@@ -10,12 +10,12 @@ import selectors
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 
 from moorage.common import phases, warden_protocol
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError, reported, told
-from moorage.common.warden_protocol import Request
+from moorage.common.warden_protocol import Delegate, Lend, Plug, Request, Tell
 from moorage.linux.cgroup import Usage
 from moorage.linux.process import Process
 from moorage.root import journal, lock, systemd
@@ -88,17 +88,19 @@ class Warden:
 
     def serve(self, connection: Connection, request: Request) -> None:
         try:
-            match request.verb:
-                case "usage":
+            match request:
+                case warden_protocol.Usage():
                     self.listener.answer(connection, warden_protocol.ok(self._usage(connection.peer).as_dict()))
-                case "lend":
+                case Lend():
                     self._lend(connection)
-                case "delegate":
+                case Delegate():
                     self._delegate(connection)
-                case "plug":
-                    self._plug(connection, request.what)
-                case "tell":
-                    self._hear(connection, request.told)
+                case Plug(what):
+                    self._plug(connection, what)
+                case Tell(word, cause):
+                    self._hear(connection, {"word": word, "cause": cause})
+                case _:
+                    assert_never(request)
         except Exception as error:
             self._refuse(connection, request.verb, told(error))
 

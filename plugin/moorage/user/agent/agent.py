@@ -16,6 +16,7 @@ from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
 from moorage.common.errors import MoorageError
 from moorage.common.events import FROM_OUTSIDE, Signals, Watch, name
+from moorage.common.warden_protocol import Delegate, Plug, Tell
 from moorage.user import failure_report
 from moorage.user.agent import placeholder
 from moorage.user.agent.keeper import keep
@@ -61,9 +62,7 @@ def agent(environ: Mapping[str, str]) -> int:
 def tell_root(mooring: Mooring, word: str, cause: str = "") -> bool:
     """How far the start has come, for the administrator; False if nobody listens. The job goes on all the same."""
     try:
-        warden_protocol.call(
-            mooring.warden, "tell", TELLING, fields={"word": word, "cause": cause[: phases.LONGEST_CAUSE]}
-        )
+        warden_protocol.call(mooring.warden, Tell(word, cause[: phases.LONGEST_CAUSE]), TELLING)
     except warden_protocol.Refused:
         return True
     except MoorageError:
@@ -136,7 +135,7 @@ class Agent:
     def _delegate(self) -> None:
         self._say("phase", text="asking for a cgroup")
         self._tell_root("cgroup")
-        tree = warden_protocol.call(self.mooring.warden, "delegate", self.mooring.waits.agents)["tree"]
+        tree = warden_protocol.call(self.mooring.warden, Delegate(), self.mooring.waits.agents)["tree"]
         self._tell_keeper({"tree": tree})
 
     def _end(self) -> None:
@@ -150,7 +149,7 @@ class Agent:
             os.kill(self.keeper, signal.SIGKILL)
         self.watch.until(lambda: self.keeper_gone, Deadline(self.mooring.waits.kill + LEEWAY))
         with suppress(MoorageError):
-            self._say("usage", **warden_protocol.call(self.mooring.warden, "usage", USAGE_LIMIT))
+            self._say("usage", **warden_protocol.call(self.mooring.warden, warden_protocol.Usage(), USAGE_LIMIT))
 
     def _obey(self) -> None:
         chunk = os.read(sys.stdin.fileno(), 1 << 16)
@@ -208,7 +207,7 @@ class Agent:
         namespace = self._descriptors.pop(0)
         try:
             limit = self.mooring.waits.agents
-            warden_protocol.call(self.mooring.warden, "plug", limit, fields={"what": what}, descriptor=namespace)
+            warden_protocol.call(self.mooring.warden, Plug(what), limit, descriptor=namespace)
         finally:
             os.close(namespace)
         self._tell_keeper({"plugged": what})

@@ -21,7 +21,7 @@ def main(environ: Mapping[str, str]) -> int:
     with Signals(FROM_OUTSIDE), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
         mooring = Mooring.of_this_job(environ)
         # Answered once the agent has asked for what is lent, and so has opened its door.
-        warden_protocol.call(mooring.warden, "lend", mooring.waits.agents)
+        warden_protocol.call(mooring.warden, warden_protocol.Lend(), mooring.waits.agents)
         agent.connect(os.fspath(mooring.places.user / DOOR))
         wait_for_end(sys.stdin.fileno(), agent.fileno())
     return 0
