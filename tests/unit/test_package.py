@@ -33,4 +33,7 @@ def test_wheel(wheel: zipfile.Path) -> None:
     assert f"\nVersion: {moorage.__version__}\n" in (information / "METADATA").read_text()
     assert "moorage = moorage.cli:main" in (information / "entry_points.txt").read_text()
     assert (wheel / "moorage" / "py.typed").exists()
+    scripts = [path.relative_to(ROOT / "plugin") for path in (ROOT / "plugin/moorage").rglob("*.sh")]
+    assert scripts
+    assert [script for script in scripts if not (wheel / str(script)).exists()] == []
     assert sorted(entry.name for entry in wheel.iterdir()) == ["moorage", information.name]

@@ -42,7 +42,7 @@ TREE = Path("job_17/step_0/user/task_1/k8s")
 
 @pytest.fixture
 def scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(script, "PATIENCE", 0.5)
+    monkeypatch.setattr(script, "STRAY_TIMEOUT", 0.5)
     with node(monkeypatch) as scope:
         prepared(limits=replace(LIMITS, lend_wait=LIMIT))
         yield scope
@@ -248,7 +248,7 @@ class TestStart:
         assert "the warden did not answer `delegate`" in OUTPUT.read_text()
 
     def test_twice_in_a_job(self, task: Peer) -> None:
-        again = f"from moorage import runner; runner.AGENT = {runner.AGENT!r}; runner.main(['true'])"
+        again = f"from moorage.user.run import runner; runner.AGENT = {runner.AGENT!r}; runner.main(['true'])"
         assert task.do(run, f"{python('again', again)}; echo $?; podman echo still up") == 0, SAID.read_text()
         assert "this job is moored already" in SAID.read_text()
         assert SAID.read_text().endswith("1\nstill up\n")
@@ -354,10 +354,12 @@ class TestNetwork:
         holder = (
             program,
             "-Ic",
-            f"import sys; sys.path.insert(0, {str(PACKAGES)!r}); from moorage import holder; holder.main()",
+            f"import sys; sys.path.insert(0, {str(PACKAGES)!r});"
+            " from moorage.user.network import holder; holder.main()",
         )
         agent = code.replace(
-            "from moorage.cli", f"from moorage import hold; hold.HOLDER = {holder!r}; from moorage.cli"
+            "from moorage.cli",
+            f"from moorage.user.network import holder_client; holder_client.HOLDER = {holder!r}; from moorage.cli",
         )
         monkeypatch.setattr(runner, "AGENT", (program, "-Ic", agent))
         return found
