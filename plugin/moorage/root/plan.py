@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from moorage.common.description import Segment, WayOut
 from moorage.common.errors import MoorageError
 from moorage.common.job import Job
-from moorage.common.participants import Fleet
+from moorage.common.participants import Participants
 from moorage.common.spec import Spec
 from moorage.linux import idmap
 from moorage.node import programs, routes, uplink
@@ -44,7 +44,7 @@ class Plan:
     # That of its cluster, where it has one and the site has settled on any.
     image: str | None = None
     outfit: Outfit = field(default_factory=Outfit)
-    fleet: Fleet = field(default_factory=lambda: Fleet(()))
+    fleet: Participants = field(default_factory=lambda: Participants(()))
     fabric: Fabric | None = None
     gateway: Gateway | None = None
 
