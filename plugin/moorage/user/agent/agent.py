@@ -142,7 +142,7 @@ class Reports:
 
     def _send_root_log(self) -> None:
         """`moorage run` may be on another node, where it cannot read this log."""
-        for piece in messages.logs(failure_report.ROOTS, failure_report.roots_words(self.mooring.places.run)):
+        for piece in messages.logs(failure_report.ROOT_LOG, failure_report.root_log(self.mooring.places.run)):
             self._send(piece)
 
     def _send(self, event: Event) -> None:

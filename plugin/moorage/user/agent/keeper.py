@@ -185,7 +185,7 @@ class Keeper:
     def fail(self, error: Exception) -> None:
         logs = dict(getattr(error, "logs", {}))
         with suppress(OSError):
-            logs["Podman"] = failure_report.end(self.log.read_text(errors="replace"), failure_report.LAST_WORDS)
+            logs["Podman"] = failure_report.end(self.log.read_text(errors="replace"), failure_report.LOG_END)
         for of, text in logs.items():
             for piece in messages.logs(of, text):
                 self._send(piece)

@@ -272,7 +272,7 @@ class Runner:
             "phases": "\n".join(self.progress.lines),
             "this job": repr(self.mooring),
             "srun and the tasks": "\n".join(self.agents.noise),
-            f"{failure_report.ROOTS} on {self.mooring.node}": failure_report.roots_words(self.mooring.places.run),
+            f"{failure_report.ROOT_LOG} on {self.mooring.node}": failure_report.root_log(self.mooring.places.run),
             **self.agents.record.logs,
         }
         kept = failure_report.write([submitted, Path.home()], f"moorage-{self.mooring.job}", parts)

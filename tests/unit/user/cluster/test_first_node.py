@@ -7,6 +7,7 @@ import os
 import resource
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -104,9 +105,14 @@ class Site:
         return self.start(mooring, JoiningNodes(), lambda invitation: None)
 
     def start(
-        self, mooring: Mooring, joining: JoiningNodes, invite: Callable[[Invitation], object]
+        self,
+        mooring: Mooring,
+        joining: JoiningNodes,
+        invite: Callable[[Invitation], object],
+        prepare: Callable[[Watch], object] = lambda watch: None,
     ) -> first_node.Cluster:
         with Watch() as watch:
+            prepare(watch)
             return first_node.boot(
                 mooring, self.tree, lambda phase, text: self.said.append(text), watch, joining, invite
             )
@@ -199,6 +205,58 @@ class TestStart:
         with pytest.raises(Failed, match=r"ready: not done after 0\.5 s, there is no node yet$"):
             site.boot()
         assert site.said[-1] == "waiting until the cluster is ready: there is no node yet"
+
+
+class TestLoop:
+    """kind is a child of the keeper's event loop."""
+
+    def test_events_are_handled_while_kind_runs(self, site: Site) -> None:
+        """kind goes on only after an event that comes while it runs."""
+        site.kind(then=f"echo x >{site.state}/fifo; until [ -e {site.state}/go ]; do sleep 0.02; done")
+        os.mkfifo(site.state / "fifo")
+        reading = os.open(site.state / "fifo", os.O_RDWR)
+
+        def prepare(watch: Watch) -> None:
+            def hear() -> None:
+                os.read(reading, 16)
+                (site.state / "go").touch()
+
+            watch.on(reading, hear)
+
+        site.start(site.mooring(), JoiningNodes(), lambda invitation: None, prepare)
+        os.close(reading)
+
+    def test_kind_ends_with_a_start_that_makes_no_sense_any_more(self, site: Site) -> None:
+        site.kind(then=f"echo $$ >{site.state}/pid; sleep 60")
+
+        def check() -> None:
+            if (site.state / "pid").exists():
+                raise MoorageError("the agent has ended")
+
+        with ExitStack() as guards, pytest.raises(Failed, match=r"^the agent has ended$"):
+            site.start(
+                site.mooring(),
+                JoiningNodes(),
+                lambda invitation: None,
+                lambda watch: guards.enter_context(watch.guarded(check)),
+            )
+        assert not Path(f"/proc/{site.noted('pid').strip()}").exists()
+        assert not (site.places.user / "kind.json").exists()
+
+    def test_the_others_are_invited_before_kind_ends(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(first_node, "ADMIN", f"{site.state}/kubeconfig")
+        kind = site.fakes / "kind"
+        kind.write_text(
+            kind.read_text().replace(
+                'say "Installing CNI"\n',
+                f'say "Installing CNI"\nuntil [ -e {site.state}/invited ]; do sleep 0.02; done\n',
+            )
+        )
+        site.api.answers["/api/v1/nodes"] = {"items": [ready("host-n1", "n1"), ready("host-n2", "n2")]}
+        segment = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:01", ("n1", "n2"))
+        mooring = replace(site.mooring(), nodes=2, fabric=segment)
+        site.start(mooring, JoiningNodes(("n2",)), lambda invitation: (site.state / "invited").touch())
+        assert (site.state / "invited").exists()
 
 
 def test_the_node_has_the_devices_that_the_job_may_open(site: Site) -> None:
