@@ -43,3 +43,6 @@ def test_wheel(wheel: zipfile.Path) -> None:
         if name.startswith(f"{data}/data/share/") and not name.endswith("/")
     }
     assert shared == {str(file.relative_to(ROOT)) for file in (ROOT / "share").rglob("*") if file.is_file()}
+    scripts = [path.relative_to(ROOT / "plugin") for path in (ROOT / "plugin/moorage").rglob("*.sh")]
+    assert scripts
+    assert [script for script in scripts if not (wheel / str(script)).exists()] == []

@@ -76,7 +76,7 @@ def report(number: int) -> dict[str, object]:
     }
     with suppress(MoorageError):
         # Only a task of the job is answered.
-        found["usage"] = warden_protocol.call(mooring.warden, "usage", USAGE_LIMIT)
+        found["usage"] = warden_protocol.call(mooring.warden, warden_protocol.Usage(), USAGE_LIMIT)
     return found
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from moorage.common.description import Kubernetes, Mooring, Segment, Waits, WayOut
 from moorage.common.errors import MoorageError
 from moorage.common.job import Job
-from moorage.common.participants import Fleet
+from moorage.common.participants import Participants
 from moorage.common.podman import Places
 from moorage.common.spec import Spec
 from moorage.linux import idmap
@@ -42,7 +42,7 @@ class Plan:
     # The image of its cluster's nodes, if the job has a cluster and the configuration names an image.
     image: str | None = None
     outfit: Outfit = field(default_factory=Outfit)
-    fleet: Fleet = field(default_factory=lambda: Fleet(()))
+    fleet: Participants = field(default_factory=lambda: Participants(()))
     fabric: Fabric | None = None
     gateway: Gateway | None = None
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from moorage.common import participants
 from moorage.common.errors import MoorageError, UsageError, UserError
 from moorage.common.job import Job
-from moorage.common.participants import Fleet
+from moorage.common.participants import Participants
 from moorage.common.spec import HOOK, Spec, parse
 from moorage.node import checks, features, slurmconf, subids, uplink
 from moorage.node.checks import Surroundings
@@ -135,7 +135,7 @@ def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
         return uplink.choose(around.offer, config.uplink, spec.uplink)
 
 
-def _fabric(job: Job, crew: Fleet, config: Config, around: Surroundings) -> Fabric | None:
+def _fabric(job: Job, crew: Participants, config: Config, around: Surroundings) -> Fabric | None:
     """Decided before anything is made, and the same on all nodes."""
     if crew.alone:
         return None

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from moorage.common.errors import MoorageError
-from moorage.user.cluster.other_node import INVITED
+from moorage.common.phases import INVITATION
 from virtual.guest.broken_node import during
 from virtual.guest.cluster import Cluster
 from virtual.guest.shell import Shell
@@ -104,7 +104,7 @@ def test_a_node_that_does_not_join_ends_the_job_unless_any_will_do(
         job = submit(shell, SEES, f"--k8s=require={require}", *NODES, *multi_node_job.SHAPE)
         endings[job.id] = f"a node that does not join, of which {require} are required"
         try:
-            job.wait_said(f"n2: {INVITED}", cluster_job.START_LIMIT)
+            job.wait_said(f"n2: {INVITATION.text}", cluster_job.START_LIMIT)
             end_container(second, job)
             job.wait_gone(cluster_job.START_LIMIT)
         finally:
