@@ -11,7 +11,7 @@ from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError, reported
 from moorage.common.job import job_number
 from moorage.root import journal, state
-from moorage.root.cleanup.end_of_job import PHASE, Leftover, clear
+from moorage.root.cleanup.end_of_job import PHASE, Leftover, clean_up
 from moorage.root.cleanup.sweep import sweep
 from moorage.root.records import record
 from moorage.root.records.record import Ending
@@ -27,7 +27,7 @@ def main() -> NoReturn:
         job = job_number(os.environ)
         known = _known(job)
         deadline = Deadline(known.limits.epilog if known else LIMIT)
-        left = clear(job, deadline, Ending.of_hook(os.environ))
+        left = clean_up(job, deadline, Ending.of_hook(os.environ))
         for one in left:
             _report(job, one)
         if not left:

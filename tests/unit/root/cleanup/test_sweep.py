@@ -49,14 +49,14 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def cleared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done: list[int] = []
 
-    def clear_held(number: int, held: Lock, deadline: Deadline, ending: Ending) -> list[Leftover]:
+    def clean_up_held(number: int, held: Lock, deadline: Deadline, ending: Ending) -> list[Leftover]:
         assert ending.by == "sweep"
         done.append(number)
         forget(number)
         held.remove()
         return []
 
-    monkeypatch.setattr(sweep, "clear_held", clear_held)
+    monkeypatch.setattr(sweep, "clean_up_held", clean_up_held)
     return done
 
 
@@ -187,7 +187,7 @@ class TestCommand:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ours: bool, code: int
     ) -> None:
         state(17, boot=EARLIER)
-        monkeypatch.setattr(sweep, "clear_held", lambda *_: [dataclasses.replace(OURS, ours=ours)])
+        monkeypatch.setattr(sweep, "clean_up_held", lambda *_: [dataclasses.replace(OURS, ours=ours)])
         assert verb.main(["--now"]) == code
         assert "as far as it could be: the node has booted since; mount /run/moorage/17 is left: busy" in (
             capsys.readouterr().out
