@@ -1,4 +1,4 @@
-"""The Epilog: whatever became of a job, nothing of it stays on this node."""
+"""The Epilog: nothing of a job stays on this node, however the job ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.root.records import record
 from moorage.root.records.record import Ending
 from moorage.root.state import State
 
-# For a job without a state, which would say.
+# The timeout for a job without a state, which has it for all others.
 LIMIT: Final = 60.0
 OTHERS: Final = 5.0
 
@@ -44,9 +44,9 @@ def exit_code(left: Sequence[Leftover]) -> int:
 
 
 def _sweep_others(job: int, deadline: Deadline) -> None:
-    """What another Epilog had to leave, because a process did not die, can go by now.
+    """Clean up what other Epilogs had to leave, because a process did not end.
 
-    What becomes of it does not concern the job that this one is for.
+    Its failures do not count for the job of this Epilog.
     """
     try:
         for found in sweep(deadline, act=True, besides=job):
