@@ -69,7 +69,7 @@ def make(job: Job, wanted: schema.Scratch) -> Scratch:
                 source.mkdir(mode=0o700)
                 undo.callback(source.rmdir)
                 if planned.kind == "project":
-                    undo.callback(quota.unbound, source.parent, quota.project_of(job.id))
+                    undo.callback(quota.remove_limits, source.parent, quota.project_of(job.id))
                     quota.bound(source, quota.project_of(job.id), wanted.size, inodes(wanted.size))
                 mounts.bind(source, job.scratch)
                 undo.callback(mounts.unmount, job.scratch)
@@ -86,7 +86,7 @@ def release(what: Scratch) -> None:
             source.unlink(missing_ok=True)
         case "project":
             with suppress(FileNotFoundError):
-                quota.unbound(source.parent, quota.project_of(int(source.name)))
+                quota.remove_limits(source.parent, quota.project_of(int(source.name)))
 
 
 def _image(image: Path, size: int) -> None:

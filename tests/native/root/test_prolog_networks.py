@@ -368,9 +368,9 @@ def test_so_does_the_sweep(place: Path) -> None:
     forget(place, "run")
     forget(place, "state")
     (found,) = sweep.sweep(Deadline(30), act=False)
-    assert str(found) == "job 17 would be removed: nothing is known of it but its links"
+    assert str(found) == "job 17 would be removed: only its links are known"
     assert [str(found) for found in sweep.sweep(Deadline(30), act=True)] == [
-        "job 17 was removed: nothing is known of it but its links"
+        "job 17 was removed: only its links are known"
     ]
     assert job_networks.left(17) == []
     assert list(sweep.sweep(Deadline(30), act=True)) == []

@@ -72,5 +72,5 @@ def _looked_at(job: int, held: Lock, deadline: Deadline, act: bool) -> Found:
 
 def _why(known: State | None) -> str:
     if known is None:
-        return "nothing is known of it but its links"
+        return "only its links are known"
     return "its processes are gone" if known.this_boot else "the node has booted since"

@@ -71,7 +71,7 @@ def _remove_limits(place: Path, entry: str) -> None:
         number = int(name)
         with suppress(lock.Busy), lock.locked(number, EPILOG_TIMEOUT) as held:
             if not job.state_file(number).exists():
-                quota.unbound(place, quota.project_of(number))
+                quota.remove_limits(place, quota.project_of(number))
                 held.remove()
 
 

@@ -29,7 +29,7 @@ class Layer:
     def parse(cls, entry: Mapping[str, Any], graph: Path) -> Self:
         # The id becomes part of a path.
         if not _ID.fullmatch(str(entry.get("id"))):
-            raise MoorageError(f"{graph} has a layer {str(entry.get('id'))[:80]!r}, which is no name of one")
+            raise MoorageError(f"{graph} has a layer {str(entry.get('id'))[:80]!r}, which is no id of a layer")
         return cls(
             entry["id"], entry.get("parent") or "", entry.get("diff-digest") or "", entry.get("diff-size") or 0, graph
         )

@@ -64,4 +64,4 @@ def _marks(layer: Layer) -> Iterator[str]:
     for directory in opaque.directories(layer.files):
         is_opaque = opaque.attribute(directory, opaque.ROOTS) == opaque.YES
         if is_opaque and opaque.attribute(directory, opaque.USERS) != opaque.YES:
-            yield f"{tar_split.shown(str(directory.relative_to(layer.files)))} does not hide for users what it hides"
+            yield f"{tar_split.shown(str(directory.relative_to(layer.files)))} is opaque for root, and not for users"

@@ -107,7 +107,7 @@ def plug(gateway: Gateway, namespace: int, name: str) -> None:
         here.give_address(end, gateway.outer)
         if any(address.network.overlaps(gateway.network) for index, address in here.addresses() if index != end):
             here.remove([gateway.host_end])
-            raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is another's by now")
+            raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is used by another link now")
         # These are connections of an earlier job with this network, whose late answers would reach this job; or of this
         # job: it may plug often, and new rules count its connections from zero.
         conntrack.remove(gateway.inner.ip)

@@ -191,7 +191,7 @@ class TestBounds:
     def unbound(self, configured: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         forgotten: list[int] = []
         monkeypatch.setattr(quota, "enforced", lambda _: True)
-        monkeypatch.setattr(quota, "unbound", lambda _, project: forgotten.append(project))
+        monkeypatch.setattr(quota, "remove_limits", lambda _, project: forgotten.append(project))
         return forgotten
 
     def test_they_go_with_the_last_of_it(self, configured: Path, unbound: list[int]) -> None:

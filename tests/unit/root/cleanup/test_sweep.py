@@ -123,8 +123,8 @@ def test_a_job_that_ends_meanwhile(cleared: list[int], directory: Path, monkeypa
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        (True, "job 18 was removed: nothing is known of it but its links"),
-        (False, "job 18 would be removed: nothing is known of it but its links"),
+        (True, "job 18 was removed: only its links are known"),
+        (False, "job 18 would be removed: only its links are known"),
     ],
 )
 def test_links_of_a_job_of_which_nothing_is_known(

@@ -96,7 +96,7 @@ def merged(chain: list[Layer], watch: Callable[[], None]) -> Tree:
             with tar_headers.members(stream) as members:
                 upper = file_tree.layer(members, content)
             if stream.finish() != layer.digest:
-                raise UserError(f"layer {layer.id[:12]} is not what it was", "`moorage image verify` says more")
+                raise UserError(f"layer {layer.id[:12]} has changed", "`moorage image verify` says more")
         root = file_tree.applied(upper, root)
     return root
 
