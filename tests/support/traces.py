@@ -10,7 +10,7 @@ from pathlib import Path
 from moorage.common.deadline import Deadline
 from moorage.node.config import schema
 from moorage.node.config.values import MIB
-from moorage.root.cleanup.end_of_job import Leftover, clear
+from moorage.root.cleanup.end_of_job import Leftover, clean_up
 from support.node import JOB
 
 # Loop devices are the whole machine's, and tell of other runs of these tests as well.
@@ -21,7 +21,7 @@ KINDS: tuple[schema.ScratchKind, ...] = ("loop", "tmpfs", "directory")
 
 
 def cleared(limit: float = 20.0) -> list[Leftover]:
-    return clear(JOB.id, Deadline(limit))
+    return clean_up(JOB.id, Deadline(limit))
 
 
 def traces() -> list[str]:

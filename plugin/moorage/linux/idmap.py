@@ -27,6 +27,27 @@ MOST_LINES: Final = 340
 
 
 @dataclass(frozen=True)
+class Range:
+    """The ids from `start` on, `count` of them."""
+
+    start: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.count
+
+    def meets(self, other: Self) -> bool:
+        return self.start < other.end and other.start < self.end
+
+    def __contains__(self, number: int) -> bool:
+        return self.start <= number < self.end
+
+    def __str__(self) -> str:
+        return f"{self.start}-{self.end - 1}"
+
+
+@dataclass(frozen=True)
 class Line:
     """The `count` ids from `disk` on appear as those from `shown` on."""
 
@@ -114,22 +135,3 @@ def change(mount: int, tree: Path, flags: int, namespace: int | None = None) -> 
 
 def attach(mount: int, point: Path) -> None:
     libc.move_mount(mount, point)
-
-
-@dataclass(frozen=True)
-class Range:
-    start: int
-    count: int
-
-    @property
-    def end(self) -> int:
-        return self.start + self.count
-
-    def meets(self, other: Self) -> bool:
-        return self.start < other.end and other.start < self.end
-
-    def __contains__(self, number: int) -> bool:
-        return self.start <= number < self.end
-
-    def __str__(self) -> str:
-        return f"{self.start}-{self.end - 1}"

@@ -124,7 +124,7 @@ class Links:
         elsewhere = [route for route in routes if route["dst_len"] and route.get_attr("RTA_TABLE") != OWN_TABLE]
         return [IPv4Network(f"{route.get_attr('RTA_DST')}/{route['dst_len']}") for route in elsewhere]
 
-    def way_out(self) -> int | None:
+    def default_link(self) -> int | None:
         """The link of a default route, if there is one."""
         routes = self.ip.get_routes(family=socket.AF_INET, table=MAIN_TABLE)
         ways = [index for route in routes if not route["dst_len"] for index in _links_of(route) if index]

@@ -53,7 +53,7 @@ def open_to_all(directory: int) -> None:
         fcntl.ioctl(directory, _SET_ATTRIBUTES, _ATTRIBUTES.pack(flags & ~_INHERIT, *others))
 
 
-def unbound(place: Path, project: int) -> None:
+def remove_limits(place: Path, project: int) -> None:
     """Remove the limits of a project on the file system of `place`."""
     with _opened(place) as descriptor:
         _limit(descriptor, project, 0, 0)

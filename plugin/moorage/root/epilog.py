@@ -1,4 +1,4 @@
-"""The Epilog: whatever became of a job, nothing of it stays on this node."""
+"""The Epilog: nothing of a job stays on this node, however the job ended."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError, reported
 from moorage.common.job import job_number
 from moorage.root import journal, state
-from moorage.root.cleanup.end_of_job import PHASE, Leftover, clear
+from moorage.root.cleanup.end_of_job import PHASE, Leftover, clean_up
 from moorage.root.cleanup.sweep import sweep
 from moorage.root.records import record
 from moorage.root.records.record import Ending
 from moorage.root.state import State
 
-# For a job without a state, which would say.
+# The timeout for a job without a state, which has it for all others.
 LIMIT: Final = 60.0
 OTHERS: Final = 5.0
 
@@ -27,7 +27,7 @@ def main() -> NoReturn:
         job = job_number(os.environ)
         known = _known(job)
         deadline = Deadline(known.limits.epilog if known else LIMIT)
-        left = clear(job, deadline, Ending.of_hook(os.environ))
+        left = clean_up(job, deadline, Ending.of_hook(os.environ))
         for one in left:
             _report(job, one)
         if not left:
@@ -44,9 +44,9 @@ def exit_code(left: Sequence[Leftover]) -> int:
 
 
 def _sweep_others(job: int, deadline: Deadline) -> None:
-    """What another Epilog had to leave, because a process did not die, can go by now.
+    """Clean up what other Epilogs had to leave, because a process did not end.
 
-    What becomes of it does not concern the job that this one is for.
+    Its failures do not count for the job of this Epilog.
     """
     try:
         for found in sweep(deadline, act=True, besides=job):

@@ -1,8 +1,9 @@
-"""The lock of a job: whoever holds it answers for the job on this node.
+"""The lock of a job: its holder answers for the job on this node.
 
 The Prolog holds it, then the warden until its unit is stopped, then the Epilog. A lock belongs to an open file and not
-to a process, so systemd, which has the warden's descriptor, keeps the lock while a killed warden is started again. The
-warden has none itself: it may have to wait inside the kernel for something of a user's, and hang on to all that it has.
+to a process. So systemd's descriptor store, which has the warden's descriptor, keeps the lock while a killed warden is
+started again. The warden itself keeps no descriptor: it may hang in the kernel because of a user, and would then keep
+the lock.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RETRY: Final = 0.02
 
 
 class Busy(MoorageError):
-    """Somebody else answers for the job."""
+    """Another process answers for the job."""
 
 
 class Lock:
@@ -35,17 +36,17 @@ class Lock:
         self.descriptor = descriptor
 
     def remove(self) -> None:
-        """The last thing of a job to go; whoever waits for it meanwhile will see that, and make a new one."""
+        """Remove the file of the lock, last of all. A process that waits for the lock notices, and makes a new file."""
         self.path.unlink(missing_ok=True)
         self.release()
 
     def leave(self) -> None:
-        """To whoever else has a descriptor of the same open file, and with it the lock."""
+        """Close the descriptor. The lock stays with other descriptors of the same open file."""
         os.close(self.descriptor)
         self.descriptor = -1
 
     def release(self) -> None:
-        """For all who share the open file; once is enough, more does no harm."""
+        """Unlock the open file for all that share it. This can be repeated."""
         if self.descriptor >= 0:
             flock.unlock(self.descriptor)
             os.close(self.descriptor)
@@ -54,7 +55,7 @@ class Lock:
 
 @contextmanager
 def locked(job: int, limit: float = 0) -> Iterator[Lock]:
-    """Hold the job's lock; Busy if somebody else has it for longer than the limit."""
+    """Hold the job's lock; Busy if another process has it for longer than the limit."""
     lock = take(job, limit)
     try:
         yield lock
@@ -74,7 +75,7 @@ def take(job: int, limit: float) -> Lock:
 
 @contextmanager
 def awaited(job: int) -> Iterator[None]:
-    """Say in the lock's file that this process is to have it next: until then it may be free, and the job is not."""
+    """Name this process in the lock's file as the next holder: meanwhile the lock may be free, but the job is not."""
     _note(job, json.dumps(Process.current().as_dict()))
     try:
         yield
@@ -83,7 +84,7 @@ def awaited(job: int) -> Iterator[None]:
 
 
 def heir(job: int) -> Process | None:
-    """Who has said so."""
+    """The process that has named itself as the next holder."""
     try:
         return Process(**json.loads(private(lock_file(job))))
     except (OSError, ValueError, TypeError):
@@ -91,7 +92,7 @@ def heir(job: int) -> Process | None:
 
 
 def inherited(job: int, descriptor: int) -> Lock:
-    """The lock that an earlier warden of this job held; a Busy if this descriptor is none."""
+    """The lock that an earlier warden of this job held; Busy if this descriptor does not hold it."""
     path = lock_file(job)
     if not _is(path, descriptor) or not flock.try_lock(descriptor):
         raise Busy(f"descriptor {descriptor} does not hold the lock of job {job}")
@@ -105,7 +106,7 @@ def lock_file(job: int) -> Path:
 def _attempt(path: Path) -> Lock | None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = flock.open_file(path)
-    # Between the opening and the lock, the one before may have removed the file: its lock would guard nothing.
+    # Before it was locked, the holder may have removed this file: then the lock would protect nothing.
     if flock.try_lock(descriptor) and _is(path, descriptor):
         return Lock(path, descriptor)
     os.close(descriptor)
@@ -113,7 +114,7 @@ def _attempt(path: Path) -> Lock | None:
 
 
 def _note(job: int, text: str) -> None:
-    # Users can fill the disk, and nothing goes wrong without.
+    # Users can fill the disk. The note is not essential.
     with suppress(OSError):
         descriptor = os.open(lock_file(job), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:

@@ -1,4 +1,4 @@
-"""Podman's configuration for one job: nothing shared with another job, nothing outside the job's own cgroup."""
+"""Podman's configuration for one job: nothing is shared with other jobs, and nothing runs outside the job's cgroup."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from moorage.common.job import Job
 from moorage.common.podman import Key, Places, toml
 from moorage.node.programs import HELPERS
 
-# In bits, as Podman has it of itself.
+# The prefix length of new networks, as in Podman's own defaults.
 SIZE: Final = 24
 PASTA: Final = "pasta"
 KNOWN_TO_PODMAN: Final = (PASTA, "slirp4netns")
-# Podman starts pasta for the network namespace that all its bridges share, and wants to know by a file which process
-# carries the packets: it looks whether that one still lives, and ends it together with the namespace (5.0 to 6.1). That
-# file is all it gets; what there is of a network comes from elsewhere, or never. Its output is read to the very end.
+# Podman starts pasta for the network namespace that all its bridges share, and expects a file with the number of the
+# process that carries the packets: it checks that this process lives, and ends it with the namespace (5.0 to 6.1). This
+# stand-in writes the file and makes no network. Podman reads its output to the end, so nothing may keep that open.
 STAND_IN: Final = """\
 #!/bin/sh
 # In place of pasta, where the job's way out is another or none.
@@ -40,25 +40,25 @@ cd /
 setsid sleep infinity </dev/null >/dev/null 2>&1 &
 echo $! >"$kept_in"
 """
-# For a single container or a step of a build, which Podman brings to no bridge.
+# For single containers and steps of builds, which Podman connects to no bridge.
 NO_PASTA: Final = "echo 'there is no pasta on this node: leave --network away, or name a network' >&2; exit 1"
 
 
 @dataclass(frozen=True)
 class Tools:
-    """What of this node a job's Podman uses."""
+    """The parts of this node that a job's Podman uses."""
 
     podman: Path
     runtime: Path
     driver: str
     registries: str | None = None
-    # Whom containers ask for names, unless Podman finds out itself.
+    # The name servers of containers, unless Podman finds them itself.
     resolvers: tuple[str, ...] = ()
-    # For single containers where the driver is none of Podman's.
+    # The node's pasta, for single containers if the uplink is none of Podman's.
     pasta: Path | None = None
-    # Between containers and slirp4netns, where its own choice would hide what the node has there.
+    # The network between containers and slirp4netns, if its default would hide addresses that the node can reach.
     between: str | None = None
-    # For its own networks: the first is the default one's, in the others it makes what it is asked for.
+    # Podman's networks: the first is that of the default one, the others are pools for new ones.
     networks: tuple[str, ...] = ()
     # The job's view of the node's images, if there are any.
     images: Path | None = None
@@ -66,7 +66,7 @@ class Tools:
 
 
 def files(job: Job, tools: Tools) -> dict[str, tuple[str, int]]:
-    """Every file of the run directory that is Podman's, by its path in there: its text and mode."""
+    """All files of Podman in the run directory: path, text and mode."""
     places = Places(job.run)
     return {
         "etc/containers.conf": (containers_conf(places, tools), 0o644),
@@ -113,14 +113,14 @@ def containers_conf(places: Places, tools: Tools) -> str:
 
 
 def stand_in(tools: Tools) -> str:
-    """Who wants no way out has none for single containers either; else the node's own pasta is nothing to withhold."""
+    """The program that stands in for pasta. Single containers get no network either if there is no uplink."""
     if tools.driver == "none":
         return STAND_IN.format(others=":")
     return STAND_IN.format(others=f'exec {tools.pasta} "$@"' if tools.pasta else NO_PASTA)
 
 
 def _command(driver: str) -> str:
-    """What Podman is told to start, which knows two drivers."""
+    """The driver that Podman starts: it knows only two."""
     return driver if driver in KNOWN_TO_PODMAN else PASTA
 
 
@@ -170,8 +170,8 @@ def storage_conf(places: Places, images: Path | None = None) -> str:
 def wrapper(places: Places, tools: Tools) -> str:
     """The program `podman` of the job's script.
 
-    Podman started from the script would be outside the tree, where it can make no cgroup, nor enter one (crun 1.21).
-    For another job, to which the script's environment was handed on, it is the node's own.
+    Podman started from the script would run outside the delegated cgroup, where it can neither make nor enter a cgroup
+    (crun 1.21). In another job, which may inherit the script's environment, this program runs the node's own Podman.
     """
     release = Path(moorage.__file__).resolve().parents[1]
     return (

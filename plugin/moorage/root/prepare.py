@@ -61,9 +61,9 @@ def _undone_on_failure(job: Job, config: Config) -> Iterator[None]:
 def _cleared(job: Job, config: Config, ending: Ending | None = None) -> list[Finding]:
     """What cannot be removed of the job; what was a life of its own is put on record."""
     # Only here: most jobs need it in their Epilog alone.
-    from moorage.root.cleanup.end_of_job import clear
+    from moorage.root.cleanup.end_of_job import clean_up
 
-    left = clear(job.id, Deadline(config.epilog_limit), ending)
+    left = clean_up(job.id, Deadline(config.epilog_limit), ending)
     for leftover in left:
         journal.log(f"left behind: {leftover}", phase=PHASE, job=job, priority=journal.WARNING)
     remedy = "submit the job anew, or tell the administrator of this node"

@@ -1,7 +1,7 @@
-"""A job's own scratch: bounded space on a mount that carries no nosuid, nodev or noexec.
+"""A job's scratch: limited space on a mount without nosuid, nodev and noexec.
 
-In a user namespace such flags are locked, and what runs containers there fails to remount their volumes (seen with
-runc 1.1.15 on Linux 6.12).
+In a user namespace such flags are locked, and container runtimes there fail to remount volumes (seen with runc 1.1.15
+on Linux 6.12).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moorage.node.config.values import BYTES_PER_INODE, inodes
 from moorage.root.cleanup import trash
 from moorage.root.state import Scratch
 
-# It holds nothing that anybody wants back after a crash, and its inode tables read as zeros as they are.
+# Nobody needs its content after a crash, so it has no journal. The inode tables of a new file are zeros already.
 MAKE_FEATURES: Final = (
     "-O",
     "^has_journal,^resize_inode",
@@ -38,7 +38,7 @@ MAKE_LIMIT: Final = 120.0
 
 
 def plan(job: Job, wanted: schema.Scratch) -> Scratch:
-    """What `make` will make, to be written down before it is."""
+    """What `make` is going to make: it is written down before."""
     match wanted.kind:
         case "loop":
             return Scratch("loop", f"{wanted.path}/{job.id}.img")
@@ -49,7 +49,7 @@ def plan(job: Job, wanted: schema.Scratch) -> Scratch:
 
 
 def make(job: Job, wanted: schema.Scratch) -> Scratch:
-    """Mount the job's scratch and give it to its user; on failure nothing of it is left."""
+    """Mount the job's scratch and give it to its user. On failure nothing stays."""
     planned = plan(job, wanted)
     source = Path(planned.source)
     if planned.source:
@@ -69,7 +69,7 @@ def make(job: Job, wanted: schema.Scratch) -> Scratch:
                 source.mkdir(mode=0o700)
                 undo.callback(source.rmdir)
                 if planned.kind == "project":
-                    undo.callback(quota.unbound, source.parent, quota.project_of(job.id))
+                    undo.callback(quota.remove_limits, source.parent, quota.project_of(job.id))
                     quota.bound(source, quota.project_of(job.id), wanted.size, inodes(wanted.size))
                 mounts.bind(source, job.scratch)
                 undo.callback(mounts.unmount, job.scratch)
@@ -79,18 +79,18 @@ def make(job: Job, wanted: schema.Scratch) -> Scratch:
 
 
 def release(what: Scratch) -> None:
-    """Free what is no longer mounted: the image, or the bounds of the directory, whose content is gone by now."""
+    """Free the scratch after it was unmounted: its image, or the limits of its directory, which is empty by now."""
     source = Path(what.source)
     match what.kind:
         case "loop":
             source.unlink(missing_ok=True)
         case "project":
             with suppress(FileNotFoundError):
-                quota.unbound(source.parent, quota.project_of(int(source.name)))
+                quota.remove_limits(source.parent, quota.project_of(int(source.name)))
 
 
 def _image(image: Path, size: int) -> None:
-    """A file system in a file whose space is taken now, so that no other job can run it dry later."""
+    """Make a file system in a file. Its space is reserved now, so that other jobs cannot use it up later."""
     descriptor = os.open(image, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         _reserve(descriptor, size)
@@ -113,7 +113,7 @@ def _tmpfs(job: Job, size: int) -> None:
 
 
 def _hand_over(job: Job) -> None:
-    """The top of the mounted scratch becomes the user's, last: until then he can put nothing of his in there."""
+    """Give the top of the mounted scratch to the user, last of all: before that the user can write nothing in it."""
     with suppress(FileNotFoundError):
         (job.scratch / "lost+found").rmdir()
     job.scratch.chmod(0o700)

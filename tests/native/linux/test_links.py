@@ -27,9 +27,9 @@ def test_one_that_cannot_be_asked_for_is_not_one_that_is_not_there(hosts: list[H
 @pytest.mark.parametrize("way", [["via", "192.0.2.2"], ["nexthop", "via", "192.0.2.2", "nexthop", "via", "192.0.2.9"]])
 def test_the_way_out_may_be_several(hosts: list[Host], way: list[str]) -> None:
     with inside(hosts[0].namespace), links() as here:
-        assert here.way_out() is None
+        assert here.default_link() is None
         run(["ip", "route", "add", "default", *way])
-        assert here.way_out() == hosts[0].index(CABLE)
+        assert here.default_link() == hosts[0].index(CABLE)
 
 
 @pytest.mark.parametrize("table", ["main", "52", "1000"])

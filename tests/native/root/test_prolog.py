@@ -111,7 +111,7 @@ def run(**changed: str) -> int:
 
 
 def clear() -> None:
-    assert end_of_job.clear(JOB.id, Deadline(30)) == []
+    assert end_of_job.clean_up(JOB.id, Deadline(30)) == []
 
 
 def test_a_job_gets_all_it_needs(node: FakeCommand) -> None:
@@ -158,7 +158,7 @@ def test_what_its_record_will_need_is_kept(place: Path) -> None:
     assert "prolog: prepared with loop scratch and pasta (the first in the site's order" in JOB.log.read_text()
     assert JOB.log.stat().st_mode & 0o777 == 0o644
     assert 'moorage_clusters_running{cluster="none"} 1\n' in (place / "metrics/moorage.prom").read_text()
-    assert end_of_job.clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
+    assert end_of_job.clean_up(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
     (record,) = records(place)
     assert (record["outcome"], record["phase"], record["ending"], record["exit"]) == (
         "unfinished", "launch", "cut off", "0:0"
@@ -350,7 +350,7 @@ def test_a_user_without_ids_drains_no_node_however_often_he_tries(
     for number in range(100, 120):
         assert run(SLURM_JOB_ID=str(number)) == 0
         assert "has no subordinate uids" in (place / "run" / str(number) / "refusal").read_text()
-        assert end_of_job.clear(number, Deadline(30)) == []
+        assert end_of_job.clean_up(number, Deadline(30)) == []
     assert everything(place) == []
 
 
@@ -492,7 +492,7 @@ def test_what_an_earlier_life_has_left_is_not_forgotten(
     before = JOB.state.read_text()
     left = end_of_job.Leftover("process", "4711 (sh)", "it does not end", ours=ours)
     with monkeypatch.context() as patch:
-        patch.setattr(end_of_job, "clear", lambda *_: [left])
+        patch.setattr(end_of_job, "clean_up", lambda *_: [left])
         assert run(SLURM_JOB_RESTART_COUNT="1") == code
     assert JOB.state.read_text() == before
     assert JOB.refusal.read_text().startswith(

@@ -111,7 +111,7 @@ def refusal() -> str:
 
 
 def clear() -> None:
-    assert end_of_job.clear(JOB.id, Deadline(30)) == []
+    assert end_of_job.clean_up(JOB.id, Deadline(30)) == []
     assert job_networks.left(JOB.id) == []
 
 
@@ -186,7 +186,7 @@ def test_a_network_that_another_job_has() -> None:
     assert refusal() == (
         "network 17, which job 17 gets by its number, is in use on this node: submit it again: it gets another number\n"
     )
-    assert end_of_job.clear((1 << 24) + 17, Deadline(30)) == []
+    assert end_of_job.clean_up((1 << 24) + 17, Deadline(30)) == []
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_a_node_that_can_have_none_has_none_left(place: Path, monkeypatch: pytes
     monkeypatch.setattr("moorage.linux.nft.names", refuse_to)
     rundir.prepare()
     rundir.refuse(JOB, "this kernel has no module nf_tables")
-    assert end_of_job.clear(17, Deadline(30)) == []
+    assert end_of_job.clean_up(17, Deadline(30)) == []
 
 
 def test_so_does_the_sweep(place: Path) -> None:
@@ -368,9 +368,9 @@ def test_so_does_the_sweep(place: Path) -> None:
     forget(place, "run")
     forget(place, "state")
     (found,) = sweep.sweep(Deadline(30), act=False)
-    assert str(found) == "job 17 would be removed: nothing is known of it but its links"
+    assert str(found) == "job 17 would be removed: only its links are known"
     assert [str(found) for found in sweep.sweep(Deadline(30), act=True)] == [
-        "job 17 was removed: nothing is known of it but its links"
+        "job 17 was removed: only its links are known"
     ]
     assert job_networks.left(17) == []
     assert list(sweep.sweep(Deadline(30), act=True)) == []
@@ -392,7 +392,7 @@ def test_after_a_power_cut_there_are_none_to_remove(place: Path) -> None:
 def test_nor_does_a_state_that_cannot_be_understood_keep_it(place: Path) -> None:
     assert run() == 0
     JOB.state.write_text(json.dumps({"job": 17}))
-    (left,) = end_of_job.clear(17, Deadline(30))
+    (left,) = end_of_job.clean_up(17, Deadline(30))
     assert left.what == "state"
     assert job_networks.left(17) == []
 
@@ -401,7 +401,7 @@ def test_what_cannot_be_removed_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert run() == 0
     with monkeypatch.context() as patch:
         patch.setattr(fabric, "remove", refuse_to)
-        left = end_of_job.clear(17, Deadline(30))
+        left = end_of_job.clean_up(17, Deadline(30))
     assert [str(one) for one in left] == [
         f"network {name} is left: busy" for name in ("moor17v", "moor17s", "moorage-17")
     ]

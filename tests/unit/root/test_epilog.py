@@ -36,7 +36,7 @@ def cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, 
         return [HIS, OURS]
 
     monkeypatch.setattr(job, "STATE", tmp_path / "jobs")
-    monkeypatch.setattr(epilog, "clear", clear)
+    monkeypatch.setattr(epilog, "clean_up", clear)
     monkeypatch.setattr(
         epilog, "sweep", lambda *_, **__: iter([Found(16, "was removed", True), Found(15, "is in use")])
     )
@@ -155,7 +155,7 @@ def test_what_other_jobs_have_left_is_not_this_ones(
     capsys: pytest.CaptureFixture[str],
     left: list[Leftover],
 ) -> None:
-    monkeypatch.setattr(epilog, "clear", lambda *_: left)
+    monkeypatch.setattr(epilog, "clean_up", lambda *_: left)
     monkeypatch.setattr(epilog, "sweep", lambda *_, **__: 1 / 0)
     with pytest.raises(SystemExit) as ended:
         epilog.main()

@@ -57,16 +57,16 @@ class Leftover:
         return f"{self.what} {self.name} is left: {self.cause}"
 
 
-def clear(job: int, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
+def clean_up(job: int, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
     """End and remove all that this job has on this node, and return what is left; `ending` goes into the record."""
     places = (lock.lock_file(job), state_file(job), run_directory(job))
     if not any(place.exists() for place in places) and not names.links_of(job):
         return []
     with lock.awaited(job):
-        return _clean_up(job, deadline, ending)
+        return _clean_up_locked(job, deadline, ending)
 
 
-def _clean_up(job: int, deadline: Deadline, ending: Ending | None) -> list[Leftover]:
+def _clean_up_locked(job: int, deadline: Deadline, ending: Ending | None) -> list[Leftover]:
     unit = systemd.warden_unit(job)
     try:
         systemd.stop(unit, deadline.within(STOPPING).left)
@@ -79,12 +79,12 @@ def _clean_up(job: int, deadline: Deadline, ending: Ending | None) -> list[Lefto
         _kill(job)
         return [Leftover("lock", str(lock.lock_file(job)), str(error), ours=not no_room(error))]
     try:
-        return clear_held(job, held, deadline, ending)
+        return clean_up_held(job, held, deadline, ending)
     finally:
         held.release()
 
 
-def clear_held(job: int, held: Lock, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
+def clean_up_held(job: int, held: Lock, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
     """The same for a caller that holds the job's lock: then no warden lives."""
     try:
         known = state.load(job)
@@ -262,8 +262,8 @@ class _CleanUp:
     def _remove_scratch(self) -> None:
         if not self.scratch or not self.source:
             return
-        entry = trash.take(self.source)
-        if entry and trash.discard(self.source.parent, entry, self.deadline.within(REMOVING)):
+        entry = trash.put(self.source)
+        if entry and trash.remove_entry(self.source.parent, entry, self.deadline.within(REMOVING)):
             # The limits of the scratch stay until its content is gone. Then the unit ends them.
             trash.note(self.source.parent)
             systemd.start_aside(trash.UNIT, self.deadline.left)

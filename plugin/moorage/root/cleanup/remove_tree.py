@@ -1,8 +1,8 @@
-"""The removal of a tree that was a user's, however he built it.
+"""Removes a tree that belonged to a user, whatever the user has built in it.
 
-Nothing is reached by a path, no link is followed, no mount is entered, and nothing is asked about by name. A directory
-becomes root's alone before it is looked into, so that one who still holds a descriptor of it can change nothing there.
-Directories found in it move up to the top of the tree: so none is ever deep, and no name ever long.
+Nothing is reached by a path, no link is followed, no mount is entered, and no file is looked up by name. A directory
+becomes root's alone before it is read, so that a process with a descriptor of it can change nothing there. Directories
+in it move up to the top of the tree, so that none is ever deep, and no path ever long.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Kept = dict[str, str]
 
 
 def remove(parent: int, name: str, deadline: Deadline) -> Kept:
-    """Remove this entry of a directory that only root can write; why some of it is left, by name.
+    """Remove this entry of a directory that only root can write. The result has a reason for each name that is left.
 
-    Where that is the deadline, another call goes on from there.
+    If the reason is the deadline, another call continues.
     """
     kept: Kept = {}
     try:
@@ -37,7 +37,7 @@ def remove(parent: int, name: str, deadline: Deadline) -> Kept:
 
 
 class _Tree:
-    """A directory that is emptied in rounds."""
+    """The top of a tree, which is emptied in rounds."""
 
     def __init__(self, top: int, deadline: Deadline) -> None:
         self.top = top
@@ -46,27 +46,27 @@ class _Tree:
         self.changes = 0
 
     def emptied(self) -> Kept:
-        """Until a round changes nothing, because nothing is left or nothing helps."""
+        """Do rounds until one changes nothing: nothing is left, or nothing more can be removed."""
         _take(self.top)
         quota.open_to_all(self.top)
         while True:
             self.kept, self.changes = {}, 0
-            self._each(self.top, self._clear)
+            self._each(self.top, self._remove)
             if self.deadline.passed:
                 return {**self.kept, "the rest": "there was no time left"}
             if not self.changes:
                 return self.kept
 
-    def _clear(self, name: str) -> None:
-        """Away with an entry of the top; of a directory, what it holds of directories comes up beside it."""
+    def _remove(self, name: str) -> None:
+        """Remove an entry of the top. Directories in it move up beside it."""
         if not _unlinked(self.top, name):
             with entered(self.top, name) as directory:
                 _take(directory)
-                self._each(directory, lambda inner: self._clear_inner(directory, inner))
+                self._each(directory, lambda inner: self._remove_inner(directory, inner))
             _rmdir(self.top, name)
         self.changes += 1
 
-    def _clear_inner(self, directory: int, name: str) -> None:
+    def _remove_inner(self, directory: int, name: str) -> None:
         if not _unlinked(directory, name):
             above = os.urandom(8).hex()
             unmounting(directory, name, lambda: os.rename(name, above, src_dir_fd=directory, dst_dir_fd=self.top))
@@ -89,7 +89,7 @@ def _take(directory: int) -> None:
 
 
 def _unlinked(directory: int, name: str) -> bool:
-    """Whether the entry is gone; a directory is not, and that is how it is told apart."""
+    """Remove an entry unless it is a directory; whether it is gone."""
     try:
         unmounting(directory, name, lambda: os.unlink(name, dir_fd=directory))
     except IsADirectoryError:
@@ -102,6 +102,6 @@ def _rmdir(directory: int, name: str) -> None:
 
 
 def _note(kept: Kept, name: str, error: OSError) -> None:
-    # Whoever else removes the same tree may have been there first.
+    # Another process may remove the same tree, and be faster.
     if not isinstance(error, FileNotFoundError) and len(kept) < MOST_NAMED:
         kept[ascii(name)[1:-1]] = error.strerror or str(error)

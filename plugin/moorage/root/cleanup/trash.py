@@ -1,4 +1,4 @@
-"""Where the files of ended jobs wait for their removal: beside the scratch they come from, and for root alone."""
+"""The trash: files of ended jobs wait here for their removal, beside the scratch they come from, for root alone."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from moorage.root import journal, lock
 from moorage.root.cleanup.remove_tree import Kept, remove
 
 NAME: Final = ".moorage-trash"
-# What empties it when an Epilog has no more time.
+# This unit empties the trash when an Epilog has no more time.
 UNIT: Final = "moorage-trash.service"
-PATIENCE: Final = 24 * 3600.0
-# For an Epilog that has left the rest to the unit, and is not done yet.
-ENDING: Final = 60.0
+UNIT_TIMEOUT: Final = 24 * 3600.0
+# The unit waits so long for an Epilog that has left the rest to it, and still holds the lock.
+EPILOG_TIMEOUT: Final = 60.0
 
 
 def make(place: Path) -> None:
-    """Before there is anything to be taken: then the disk may be full."""
+    """Make the trash before there is anything for it: later the disk may be full."""
     with _trash(place, make=True):
         pass
 
 
-def take(source: Path) -> str | None:
-    """Move a job's scratch into the trash, where its owner cannot get at it by any path; what it is called there."""
+def put(source: Path) -> str | None:
+    """Move a job's scratch into the trash, where no path leads its owner to it; its name there."""
     entry = f"{source.name}.{os.urandom(8).hex()}"
     with _trash(source.parent, make=True) as (place, trash):
         quota.open_to_all(trash)
@@ -43,14 +43,14 @@ def take(source: Path) -> str | None:
     return entry
 
 
-def discard(place: Path, entry: str, deadline: Deadline) -> Kept:
-    """Remove one entry of the trash in this scratch directory; why some of it is left, by name."""
+def remove_entry(place: Path, entry: str, deadline: Deadline) -> Kept:
+    """Remove one entry of the trash in this scratch directory. The result has a reason for each name that is left."""
     with _trash(place) as (_, trash):
         return remove(trash, entry, deadline)
 
 
 def empty(place: Path, deadline: Deadline) -> Kept:
-    """Remove all that lies in the trash of this scratch directory, or comes meanwhile; why some of it is left."""
+    """Remove everything in the trash of this scratch directory, also what comes meanwhile; as `remove_entry`."""
     kept: Kept = {}
     tried: set[str] = set()
     with suppress(FileNotFoundError), _trash(place) as (_, trash):
@@ -59,33 +59,34 @@ def empty(place: Path, deadline: Deadline) -> Kept:
                 left = remove(trash, entry, deadline)
                 kept |= left
                 if not left:
-                    _unbound(place, entry)
+                    _remove_limits(place, entry)
             tried |= fresh
     return kept
 
 
-def _unbound(place: Path, entry: str) -> None:
-    """Forget the bounds of the job whose scratch this was, unless it is here once more."""
+def _remove_limits(place: Path, entry: str) -> None:
+    """Remove the disk limits of the job whose scratch this was, unless the job is here once more."""
     name = entry.partition(".")[0]
     if name.isdigit() and quota.enforced(place):
         number = int(name)
-        with suppress(lock.Busy), lock.locked(number, ENDING) as held:
+        with suppress(lock.Busy), lock.locked(number, EPILOG_TIMEOUT) as held:
             if not job.state_file(number).exists():
-                quota.unbound(place, quota.project_of(number))
+                quota.remove_limits(place, quota.project_of(number))
                 held.remove()
 
 
 def note(place: Path) -> None:
-    """That there is something for the unit in here, whatever the configuration will say by then."""
+    """Note for the unit that this scratch directory has a trash: the configuration may name another one by then."""
     try:
         if place not in noted():
             files.append(_notes(), f"{place}\n")
     except OSError as error:
-        # As on a full disk. As long as the configuration stays as it is, nothing depends on it.
+        # The disk may be full. The note is needed only if the configuration changes.
         journal.log(f"{_notes()}: {error}", phase="trash", priority=journal.WARNING)
 
 
 def noted() -> list[Path]:
+    """The scratch directories that were noted."""
     try:
         return [Path(line) for line in files.private(_notes()).splitlines()]
     except FileNotFoundError:
@@ -117,10 +118,10 @@ def _only_root_writes(descriptor: int, place: Path) -> None:
 
 def main() -> None:
     """Empty the trash of this node, however long that takes."""
-    # Not in an Epilog, which lasts only a few times as long as that import.
+    # Imported here: the Epilog imports this module, and has no time for the configuration.
     from moorage.node.config.load import load
 
-    deadline = Deadline(PATIENCE)
+    deadline = Deadline(UNIT_TIMEOUT)
     with reported("moorage-trash"):
         for place in {load().scratch.path, *noted()}:
             for name, reason in _emptied(place, deadline).items():

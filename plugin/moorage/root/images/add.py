@@ -1,4 +1,4 @@
-"""How an image gets into the store: out of an archive, a directory, or a registry."""
+"""Adds images to the store, from an archive, a directory, or a registry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.root.images import catalog, opaque, storage_layers
 from moorage.root.images.catalog import Image
 from moorage.root.images.store import LONG, Store
 
-# registry/path:tag or registry/path@digest, as strict as registries are with each other.
+# registry/path:tag or registry/path@digest, as strict as registries are.
 NAME: Final = re.compile(
     r"[a-z0-9]+(?:[._-][a-z0-9]+)*(?::[0-9]+)?(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
     r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
@@ -27,7 +27,7 @@ LOGIN_LIMIT: Final = 120.0
 
 @dataclass(frozen=True)
 class Login:
-    """How a registry is to be asked: by user name and password, or by a file in which they are; its own authority."""
+    """The login to a registry: user name and password, or a file with them, and certificates of its authority."""
 
     user: str = ""
     password: str = ""
@@ -48,7 +48,7 @@ class Source:
 
 
 def source(given: str) -> Source:
-    """What SOURCE names; a path has a / or a . at its beginning, or is there."""
+    """The source that SOURCE names. It is a path if it begins with /, ./ or ../, or if it exists."""
     path = Path(given)
     if given.startswith(("/", "./", "../")) or path.exists():
         if not path.exists():
@@ -74,7 +74,7 @@ def add(
     login: Login | None = None,
     watch: Callable[[], None] | None = None,
 ) -> list[Image]:
-    """The images that SOURCE holds, now in the store; on failure nothing of them is left there."""
+    """Add the images of a source to the store, and return them. On failure nothing of them stays."""
 
     def watched() -> None:
         store.insist_on_room()
@@ -97,7 +97,7 @@ def add(
 
 @contextmanager
 def undone(store: Store) -> Iterator[list[Image]]:
-    """If the block fails, names mean what they meant before, and images that were not there are gone again."""
+    """If the block fails, give names back to the images that had them, and remove new images."""
     before = store.images()
     try:
         yield before
@@ -111,7 +111,7 @@ def undone(store: Store) -> Iterator[list[Image]]:
 
 
 def protect(store: Store, image: Image) -> None:
-    """What upper layers have removed is removed for users, too."""
+    """Mark opaque directories, so that users do not see what upper layers have removed."""
     for layer in storage_layers.chain(store.graph, image.id):
         opaque.mark(layer.files)
 
@@ -125,7 +125,7 @@ def _fetch(store: Store, given: Source, login: Login, watch: Callable[[], None])
 
 
 def _credentials(store: Store, given: Source, login: Login, place: Path) -> list[str | Path]:
-    """Options of `podman pull`; a password is seen in no list of processes and in no file that stays."""
+    """Options of `podman pull`. A password appears in no list of processes, and in no file that stays."""
     words: list[str | Path] = ["--tls-verify=true"]
     if login.certificates:
         words += ["--cert-dir", login.certificates]
@@ -138,7 +138,7 @@ def _credentials(store: Store, given: Source, login: Login, place: Path) -> list
 
 
 def _added(said: str, images: list[Image]) -> list[Image]:
-    """`podman pull` says ids, `podman load` "Loaded image: NAME" for each name."""
+    """The images that Podman reports: `podman pull` prints ids, `podman load` "Loaded image: NAME" for each name."""
     words = [line.rpartition(" ")[2].removeprefix("sha256:") for line in said.split("\n") if line.strip()]
     found = {image.id: image for image in (catalog.find(images, word) for word in words)}
     if not found:
@@ -147,7 +147,7 @@ def _added(said: str, images: list[Image]) -> list[Image]:
 
 
 def _rename(store: Store, before: list[Image], added: list[Image], name: str) -> None:
-    """Names that the archive has brought along are whose they were before."""
+    """Give the one added image this name. Names that the archive brought go back to their earlier images."""
     if len(added) != 1:
         raise UserError(f"there are {len(added)} images in it, which cannot have one name", "leave out --name")
     owners = {old: image.id for image in before for old in image.names}

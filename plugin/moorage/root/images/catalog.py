@@ -1,4 +1,4 @@
-"""What images there are, by what names."""
+"""The images of the store and their names, as Podman lists them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Image:
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any]) -> Self:
-        # Podman leaves out, or says null for, what an image does not have.
+        # If an image does not have a value, Podman omits it or prints null.
         names = tuple(entry.get("Names") or ())
         size, created = int(entry.get("Size") or 0), int(entry.get("Created") or 0)
         return cls(str(entry["Id"]), names, str(entry.get("Digest") or ""), size, created)
@@ -35,7 +35,7 @@ class Image:
 
 
 def parse(said: str) -> list[Image]:
-    """What `podman images --format json` says, in which an image of several names may stand several times."""
+    """The images in the output of `podman images --format json`. One with several names may appear several times."""
     found: dict[str, Image] = {}
     for entry in json.loads(said or "[]"):
         image = Image.parse(entry)
@@ -45,7 +45,7 @@ def parse(said: str) -> list[Image]:
 
 
 def find(images: Iterable[Image], wanted: str) -> Image:
-    """The one image of this name, or whose id begins so."""
+    """The only image with this name, or with an id that begins so."""
     images = list(images)
     named = [image for image in images if set(full_names(wanted)) & set(image.names)]
     by_id = [image for image in images if len(wanted) >= SHORTEST_ID and image.id.startswith(wanted)]
@@ -59,7 +59,7 @@ def find(images: Iterable[Image], wanted: str) -> Image:
 
 
 def moved(before: Iterable[Image], after: Iterable[Image]) -> dict[str, str]:
-    """The names that meant another image before: name and that image's id."""
+    """The names that meant another image before, each with the id of that one."""
     owners = {name: image.id for image in before for name in image.names}
     now = {name: image.id for image in after for name in image.names}
     return {name: owner for name, owner in owners.items() if name in now and now[name] != owner}

@@ -1,4 +1,4 @@
-"""The node's store of images as jobs will meet it: root's own, whole, on a fit file system, and not empty-handed."""
+"""Checks the node's store of images: its owner, its file system, its images, and how jobs see them."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from moorage.root.images.store import Store
 from moorage.root.images.view import Way
 
 CHECK: Final = "store"
-# What comes of files of Podman's that are not as it writes them.
+# Errors from reading files of Podman that are damaged.
 DAMAGE: Final = (ValueError, TypeError, LookupError, AttributeError)
 ANEW: Final = "remove the image, and add it again: moorage image --help"
 
 
 def check(settings: Settings, shown_by: Callable[[], Way | None], *, every_byte: bool = False) -> Iterator[Finding]:
-    """What is wrong with it; it may be empty."""
+    """Findings about the store. An empty store is no finding."""
     store = Store.configured(settings)
     if fault := next(_place(store), None):
         yield fault
@@ -37,7 +37,7 @@ def check(settings: Settings, shown_by: Callable[[], Way | None], *, every_byte:
 
 
 def images(store: Store) -> list[Image]:
-    """Without asking Podman, which takes a while and would lock the store."""
+    """The images of the store, read without Podman, which is slow and would lock the store."""
     if not view.exists(store):
         return []
     try:
@@ -54,7 +54,7 @@ def called(store: Store, wanted: str) -> Image | None:
 
 
 def holds(store: Store, wanted: str) -> bool:
-    """Whether an image is there by this name; of a damaged list it is said elsewhere that it is."""
+    """Whether the store has an image with this name. If its list is damaged, another check reports that."""
     try:
         return called(store, wanted) is not None
     except MoorageError:
@@ -62,7 +62,7 @@ def holds(store: Store, wanted: str) -> bool:
 
 
 def shown(settings: Settings, found: Way | None) -> str:
-    """The same with its reason and what it costs."""
+    """How jobs see images, with the reason and the cost, as text."""
     if not found:
         return ""
     copied = f"each user's first job copies {_amount(Store.configured(settings))}"
@@ -87,7 +87,7 @@ def _place(store: Store) -> Iterator[Finding]:
 
 
 def _view(settings: Settings, store: Store, shown_by: Callable[[], Way | None]) -> Iterator[Finding]:
-    """Where owners cannot be mapped, jobs copy, if they may: that works, and takes space."""
+    """Findings about the view: without mapped mounts, jobs copy images, if that is allowed. That takes space."""
     try:
         found = shown_by()
     except UserError as error:

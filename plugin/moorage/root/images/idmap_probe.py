@@ -1,4 +1,4 @@
-"""Whether this kernel lets an overlay stand on a mount with other owners: tried, and not guessed from its version."""
+"""Tries whether an overlay works on an idmapped mount with this kernel; a version would not tell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST: Final = 4096
 
 
 def trouble(store: Store) -> str:
-    """What keeps it from working in the store; empty if nothing does."""
+    """The reason why that does not work in the store; empty if it works."""
     with tempfile.TemporaryDirectory(dir=store.probes) as place:
         said, tell = os.pipe()
         child = os.fork()
@@ -33,7 +33,7 @@ def trouble(store: Store) -> str:
 
 
 def _tell(to: int, place: Path) -> None:
-    """In the child, which has mounts of its own: they end with it."""
+    """Run in the child of a fork, which gets its own mount namespace: its mounts end with it."""
     code = 1
     try:
         os.write(to, _tried(place).encode()[:_LONGEST])

@@ -1,6 +1,6 @@
-"""Directories that hide what lies below them, marked so that a user's overlay knows it, too.
+"""Marks opaque directories of layers also for overlays of users. An opaque directory hides those in lower layers.
 
-Root's Podman marks them with an attribute that an overlay in a user namespace does not heed: what an upper layer has
+Root's Podman marks them with an attribute that an overlay in a user namespace ignores: files that an upper layer has
 removed would be there again (seen with Podman 4.3 and 5.4).
 """
 
@@ -17,12 +17,12 @@ YES: Final = b"y"
 
 
 def mark(layer: Path) -> int:
-    """Mark every such directory of a layer for users; how many were not marked yet."""
+    """Mark all opaque directories of a layer for users; how many were not marked before."""
     return sum(_marked(directory) for directory in directories(layer))
 
 
 def directories(top: Path) -> Iterator[Path]:
-    """`top` and all directories in it; links are not followed."""
+    """`top` and all directories below it. Links are not followed."""
     waiting = [top]
     while waiting:
         directory = waiting.pop()
@@ -32,7 +32,7 @@ def directories(top: Path) -> Iterator[Path]:
 
 
 def attribute(path: Path, name: str) -> bytes:
-    """Empty where there is none."""
+    """The value of an extended attribute; empty if there is none."""
     if name not in os.listxattr(path, follow_symlinks=False):
         return b""
     return os.getxattr(path, name, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""How an image leaves the store: its names at once, its files when nobody can be using them."""
+"""Removes images from the store: their names at once, their files when no job can use them."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class Waiting:
 
 
 def unname(store: Store, image: Image) -> None:
-    """No job that starts from now on finds it."""
+    """Remove all names of an image. Jobs that start from now on do not find it."""
     if image.names:
         store.podman("untag", image.id)
 
 
 def sweep(store: Store) -> Waiting:
-    """Remove the files of images without a name.
+    """Remove images without a name, unless jobs see the store now.
 
-    A layer must not go while an overlay stands on it: what is seen there then is undefined.
+    A layer must not be removed while an overlay uses it: the content of that would be undefined.
     """
     there = store.images()
     gone = tuple(catalog.unnamed(there))
@@ -43,12 +43,12 @@ def sweep(store: Store) -> Waiting:
         user_copies.remove_all(store)
     for image in gone:
         store.podman("rmi", "--force", image.id, limit=LIMIT)
-    _forget(store, {image.id for image in there} - {image.id for image in gone})
+    _remove_records(store, {image.id for image in there} - {image.id for image in gone})
     return Waiting()
 
 
-def _forget(store: Store, known: set[str]) -> None:
-    """What was written down of images that are gone, also in the middle of their preparation."""
+def _remove_records(store: Store, known: set[str]) -> None:
+    """Remove the records of images that do not exist any more, also of interrupted preparations."""
     for record in store.records.glob("*.json"):
         if record.stem not in known:
             record.unlink()

@@ -17,7 +17,7 @@ _ID: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: `digest` is that of its tar file before any compression."""
+    """One layer. `digest` is that of its uncompressed tar file."""
 
     id: str
     parent: str
@@ -29,7 +29,7 @@ class Layer:
     def parse(cls, entry: Mapping[str, Any], graph: Path) -> Self:
         # The id becomes part of a path.
         if not _ID.fullmatch(str(entry.get("id"))):
-            raise MoorageError(f"{graph} has a layer {str(entry.get('id'))[:80]!r}, which is no name of one")
+            raise MoorageError(f"{graph} has a layer {str(entry.get('id'))[:80]!r}, which is no id of a layer")
         return cls(
             entry["id"], entry.get("parent") or "", entry.get("diff-digest") or "", entry.get("diff-size") or 0, graph
         )
@@ -44,26 +44,26 @@ class Layer:
 
     @property
     def recipe(self) -> Path:
-        """How its tar file is put together again out of its files."""
+        """The recipe to rebuild the layer's tar file from its files (tar-split)."""
         return self.graph / "overlay-layers" / f"{self.id}.tar-split.gz"
 
 
 def layers(graph: Path) -> dict[str, Layer]:
-    """All that are whole, by id: the library lists a layer before it unpacks it."""
+    """All complete layers by id. The library lists a layer before it has unpacked it."""
     entries = _read(graph / "overlay-layers" / "layers.json")
     found = (Layer.parse(entry, graph) for entry in entries if not (entry.get("flags") or {}).get("incomplete"))
     return {layer.id: layer for layer in found}
 
 
 def chain(graph: Path, image: str) -> list[Layer]:
-    """The layers of one image, the lowest first."""
+    """The layers of an image, the lowest first."""
     entries = _read(graph / "overlay-images" / "images.json")
     tops = [entry.get("layer") for entry in entries if entry.get("id") == image]
     known = layers(graph)
     found: list[Layer] = []
     at = tops[0] if tops else ""
     while at:
-        # A circle would be found by its second visit of a layer.
+        # The second visit of a layer shows a circle.
         if at not in known or known[at] in found:
             raise MoorageError(f"image {image[:12]} lacks its layer {at[:12]}: remove it, and add it again")
         found.append(known[at])
@@ -74,11 +74,11 @@ def chain(graph: Path, image: str) -> list[Layer]:
 
 
 def config(graph: Path, image: str) -> bytes:
-    """The image's own description, whose digest is its id."""
+    """The configuration of an image. Its digest is the image's id."""
     if not _ID.fullmatch(image):
         raise MoorageError(f"{image[:80]!r} is no id of an image")
     place = graph / "overlay-images" / image
-    # The library stores it under its digest, encoded because that is no plain name.
+    # The library stores it by its digest, encoded because a digest is no plain name.
     return (place / f"={base64.b64encode(f'sha256:{image}'.encode()).decode()}").read_bytes()
 
 

@@ -1,4 +1,4 @@
-"""The node's store of images: a directory of root's alone, in which Podman keeps them."""
+"""The node's store of images: a directory of root's alone, which Podman manages."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from moorage.root.images import catalog
 from moorage.root.images.catalog import Image
 
 LIMIT: Final = 60.0
-# Several GB, from afar or under emulation.
+# The timeout for several GB from a slow registry, or under emulation.
 LONG: Final = 2 * 3600.0
-# How long jobs that start one after the other, and copy, are waited for.
+# So long a command waits for jobs that copy images, one after the other.
 COPYING: Final = 600.0
 VIEW: Final = "images"
-# What an administrator's shell may say of the way to a registry; nothing else of it reaches Podman.
+# The only variables of the administrator's shell that reach Podman: they tell how to reach a registry.
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE")
-# A chunked image is taken piece by piece, and its digest as a whole is then never checked (Podman 5).
+# Without these options Podman 5 fetches chunked images in pieces, and never checks the digest of the whole.
 CONFIGURATION: Final = """\
 [storage]
 driver = "overlay"
@@ -54,17 +54,17 @@ class Store:
 
     @property
     def graph(self) -> Path:
-        """What jobs get to see."""
+        """Podman's own directory, which jobs see."""
         return self.path / "images"
 
     @property
     def lock(self) -> Path:
-        """Of those who change it, and of jobs that make a copy of it."""
+        """The lock for commands that change the store, and for jobs that copy it."""
         return self.path / "lock"
 
     @property
     def copies(self) -> Path:
-        """What users get who cannot be shown that."""
+        """Copies for users whose jobs cannot see the store itself."""
         return self.path / "copies"
 
     @property
@@ -81,20 +81,20 @@ class Store:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Alone with the store: it is made if need be, and what an interrupted command has left is removed."""
+        """Hold the lock of the store. It is made if needed, and remains of interrupted commands are removed."""
         self._make()
         with flock.opened(self.lock) as descriptor:
             _take(descriptor, self.path)
             files.replace(self.path / "storage.conf", CONFIGURATION.format(graph=self.graph, run=self.path / "run"))
-            self._clear()
+            self._remove_temporary()
             try:
                 yield
             finally:
-                self._clear()
+                self._remove_temporary()
 
     @contextmanager
     def workshop(self) -> Iterator[Path]:
-        """A directory for what is wanted for a while only."""
+        """A temporary directory in the store."""
         with tempfile.TemporaryDirectory(dir=self.temporary) as place:
             yield Path(place)
 
@@ -105,7 +105,7 @@ class Store:
         limit: float = LIMIT,
         watch: Callable[[], None] | None = None,
     ) -> str:
-        """What this command of Podman's prints; it is stopped if `watch` raises."""
+        """Run Podman, and return its output. It is stopped if `watch` raises."""
         environment = self._environment(os.environ)
         return run(["podman", *words], env=environment, input=input, limit=limit, watch=watch).stdout
 
@@ -113,19 +113,20 @@ class Store:
         return catalog.parse(self.podman("images", "--no-trunc", "--format", "json"))
 
     def viewers(self) -> list[int]:
-        """The jobs that have a view of the store itself now."""
+        """The jobs that have a view of the store now."""
         views = (mount.point.parent for mount in mounts.table() if mount.point.parent.name == VIEW)
         return sorted({int(view.parent.name) for view in views if _of_a_job(view)})
 
     def insist_on_room(self) -> None:
+        """Raise Taken if less space is left on the disk than the site wants free."""
         space = os.statvfs(self.path)
         free = space.f_bavail * space.f_frsize
         if free < self.keep_free:
             what = f"only {shown_size(free >> 20 << 20)} are left on the disk of {self.path}"
             raise Taken(what, "make room, add a smaller image, or make store.keep_free smaller")
 
-    def _clear(self) -> None:
-        """A Podman that was killed leaves what it was unpacking."""
+    def _remove_temporary(self) -> None:
+        """Remove what a killed Podman was unpacking."""
         for left in self.temporary.iterdir():
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
@@ -136,7 +137,7 @@ class Store:
             "TMPDIR": str(self.temporary),
             "CONTAINERS_CONF": os.devnull,
             "CONTAINERS_STORAGE_CONF": str(self.path / "storage.conf"),
-            # It also warns on a node that is not one of ours yet.
+            # Without this it prints warnings on nodes with cgroup v1.
             "PODMAN_IGNORE_CGROUPSV1_WARNING": "1",
         }
 
@@ -158,7 +159,7 @@ def _insist_on_ownership(place: Path) -> None:
 
 
 def _take(descriptor: int, path: Path) -> None:
-    """Jobs that copy images are waited for; another command may be at work for hours."""
+    """Take the lock of the store. Wait for jobs that copy images, but not for another command: it may take hours."""
     deadline = Deadline(COPYING)
     while not flock.try_lock(descriptor, flock.EXCLUSIVE):
         if not flock.try_lock(descriptor, flock.SHARED):

@@ -1,8 +1,7 @@
-"""The tar file of a layer, put together again out of its files and the recipe that Podman's library has kept.
+"""Rebuilds the tar file of a layer from its files and the recipe that Podman's library has kept (tar-split).
 
-The library writes down what lay between the contents of files when it unpacked the tar file (tar-split). Read this
-way, a layer is again what its digest was made of: names, owners and marks are those of the tar file, whatever became of
-them on disk.
+When the library unpacks a tar file, it stores everything that lies between the contents of files. So a layer can be
+compared with its digest, and names, owners and attributes are those of the tar file, and not those on disk.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from moorage.linux import beneath
 from moorage.root.images.storage_layers import Layer
 
 BLOCK: Final = 1 << 20
-# One line of a recipe holds at most what lies between two files.
+# One line of a recipe holds all that lies between two files.
 LONGEST_LINE: Final = 64 << 20
 
 
 class Stream(io.RawIOBase):
-    """The bytes of the tar file, from its first to its last; `digest` is of what has been read so far."""
+    """The bytes of the tar file, from the first to the last."""
 
     def __init__(self, pieces: Iterator[bytes], read: Callable[[int], None] | None = None) -> None:
         self._pieces = pieces
@@ -55,7 +54,7 @@ class Stream(io.RawIOBase):
         return count
 
     def finish(self) -> str:
-        """The digest of the whole."""
+        """Read the rest; the digest of the whole."""
         while self.read(BLOCK):
             pass
         return f"sha256:{self._hash.hexdigest()}"
@@ -68,7 +67,7 @@ def opened(layer: Layer, told: Callable[[int], None] | None = None) -> Iterator[
 
 
 def verify(layer: Layer, told: Callable[[int], None] | None = None) -> str:
-    """What is wrong with the layer's files; empty if they are those it was made of."""
+    """The reason why the layer's files are not those of its digest; empty if they are."""
     try:
         with opened(layer, told) as stream:
             found = stream.finish()
@@ -80,7 +79,7 @@ def verify(layer: Layer, told: Callable[[int], None] | None = None) -> str:
 def _pieces(layer: Layer, files: int) -> Iterator[bytes]:
     for entry in _entries(layer.recipe):
         match entry.get("type"):
-            case 2:  # what lies between contents
+            case 2:  # bytes between the contents of files
                 yield _decoded(layer, entry.get("payload"))
             case 1 if entry.get("size"):
                 yield from _content(layer, files, _name(layer, entry), int(entry["size"]))
@@ -108,7 +107,7 @@ def _name(layer: Layer, entry: dict[str, Any]) -> str:
 
 
 def _content(layer: Layer, files: int, name: str, size: int) -> Iterator[bytes]:
-    """As many bytes as the tar file had, or a refusal."""
+    """The content of a file, exactly as many bytes as in the tar file; otherwise a MoorageError."""
     left = size
     with os.fdopen(_opened(layer, files, name), "rb", buffering=0) as file:
         while left:
@@ -127,10 +126,10 @@ def _opened(layer: Layer, files: int, name: str) -> int:
 
 
 def plain(name: str) -> str:
-    """A name in a tar file as a path below the top of its tree."""
+    """The path below the top of the tree that a name in a tar file means."""
     return os.path.normpath(f"/{name}").lstrip("/") or "."
 
 
 def shown(name: str) -> str:
-    """Fit for a line of output, whoever chose it."""
+    """A name that anybody may have chosen, fit for a line of output."""
     return ascii(name[:200])

@@ -1,4 +1,4 @@
-"""Copies of the store, one for each user, where the kernel cannot show him the store itself with his owners."""
+"""Copies of the store, one for each user, for nodes on which idmapped mounts of the store do not work."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from moorage.root.images.storage_layers import Layer, layers
 from moorage.root.images.store import Store
 
 OVERFLOW: Final = 65534
-# The rest of what Podman's library keeps is of containers, which the store has none of.
+# Podman's library keeps more directories for containers, but the store has none.
 DESCRIPTIONS: Final = ("overlay-images", "overlay-layers")
 KEPT: Final = (opaque.USERS, "security.capability")
 SET_ID: Final = stat.S_ISUID | stat.S_ISGID
-# Between two of them the time is looked at.
+# A file is copied in pieces of this size. The deadline is checked after each one.
 CHUNK: Final = 1 << 26
 
 
 @contextmanager
 def ready(store: Store, uid: int, whose: Owners, limit: float) -> Iterator[Path]:
-    """The user's copy, which has by now all that the store has; what is not done in time is the next one's to do.
+    """The user's copy, complete. If the time is over, the user's next job continues with what is there.
 
-    Until the block ends no command changes the store, or removes copies of which it sees no view.
+    Until the block ends, no command changes the store or removes copies that no job sees yet.
     """
     time_left = TimeLeft(limit)
     place = store.copies / f"{uid}-{hashlib.sha256(repr(whose).encode()).hexdigest()[:16]}"
@@ -57,13 +57,13 @@ def _copy(copier: Copier, graph: Path) -> Path:
 
 
 def remove_all(store: Store) -> None:
-    """No job may have a view, or be about to."""
+    """Remove all copies. No job may have a view, or be about to get one."""
     for place in store.copies.iterdir():
         shutil.rmtree(place)
 
 
 class TimeLeft:
-    """For all of it, and for waiting while another job of the user makes it, or a command changes the store.
+    """The timeout for the whole copy, and for waiting for another job of the user or a command.
 
     slurmd does not wait for ever.
     """
@@ -83,12 +83,12 @@ class TimeLeft:
 
 @dataclass
 class Copier:
-    """Copies trees of root's for one user. Links are copied and never followed; of devices only whiteouts are."""
+    """Copies root's trees for one user. Links are copied and not followed. Of devices only whiteouts are copied."""
 
     store: Store
     whose: Owners
     time: TimeLeft
-    # A file of several names stays one: where the first of them was put.
+    # Hard links stay hard links: the first copy of each file that has several names.
     seen: dict[tuple[int, int], Path] = field(default_factory=dict)
 
     def layer(self, layer: Layer, graph: Path) -> None:
@@ -105,7 +105,7 @@ class Copier:
         half.rename(graph / "overlay" / layer.id)
 
     def tree(self, source: Path, target: Path) -> None:
-        """Directories get their owner and mode last: what is in them changes their times."""
+        """Copy a tree. Directories get owner, mode and times last: copying into them changes their times."""
         made: list[tuple[Path, Path]] = []
         waiting = [(source, target)]
         while waiting:
@@ -144,7 +144,7 @@ class Copier:
         self.dress(source, target)
 
     def content(self, source: Path, target: Path) -> None:
-        """Blocks are shared where the file system can."""
+        """Copy the content of a file. File systems that can do so share its blocks."""
         with source.open("rb") as old, target.open("xb") as new:
             while os.copy_file_range(old.fileno(), new.fileno(), CHUNK):
                 self.time.insist()
@@ -168,7 +168,7 @@ class Copier:
 
 
 def _exchange(copier: Copier, source: Path, target: Path) -> None:
-    """Descriptions change with the store; whoever reads the old ones meanwhile finds each file whole."""
+    """Copy a directory of descriptions again. Jobs that read the old ones find each file complete."""
     if not target.exists():
         copier.tree(source, target)
         return
@@ -181,7 +181,7 @@ def _exchange(copier: Copier, source: Path, target: Path) -> None:
             beside.mkdir(mode=0o700)
             copier.dress(Path(directory), beside)
         for name in names:
-            # On the locks of a copy that is in use, the locks of jobs are mounted: they stay.
+            # In a copy that is in use, locks of jobs are mounted over the lock files: these stay.
             if not (name.endswith(".lock") and (beside / name).exists()):
                 (Path(directory) / name).replace(beside / name)
     shutil.rmtree(new)

@@ -1,4 +1,4 @@
-"""Whether what lies in the store is still what was put there."""
+"""Verifies that images in the store are unchanged."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from moorage.root.images import opaque, storage_layers, tar_split
 from moorage.root.images.catalog import Image
 from moorage.root.images.storage_layers import Layer
 
-# Tells what is wrong with an image of the store in this directory.
+# Yields the problems of an image in the store with this directory.
 Verify = Callable[[Path, Image], Iterator[str]]
 
 
 def outline(graph: Path, image: Image) -> Iterator[str]:
-    """What is wrong with an image as far as it shows without reading its files."""
+    """The problems of an image that can be seen without reading its files."""
     try:
         chain = storage_layers.chain(graph, image.id)
         yield from _description(graph, image, chain)
@@ -28,7 +28,7 @@ def outline(graph: Path, image: Image) -> Iterator[str]:
 
 
 def verify(graph: Path, image: Image, told: Callable[[int], None] | None = None) -> Iterator[str]:
-    """What is wrong with an image: every byte of it is read, and compared with its digest."""
+    """The problems of an image. Every byte of it is read, and compared with its digest."""
     try:
         chain = storage_layers.chain(graph, image.id)
         yield from _description(graph, image, chain)
@@ -42,7 +42,7 @@ def verify(graph: Path, image: Image, told: Callable[[int], None] | None = None)
 
 
 def size(graph: Path, image: Image) -> int:
-    """How many bytes there are to read."""
+    """The number of bytes to read."""
     try:
         return sum(layer.size for layer in storage_layers.chain(graph, image.id))
     except (OSError, MoorageError):
@@ -50,7 +50,7 @@ def size(graph: Path, image: Image) -> int:
 
 
 def _description(graph: Path, image: Image, chain: list[Layer]) -> Iterator[str]:
-    """An image's id is the digest of its description, which names the layers by theirs."""
+    """Compare an image with its configuration. The id is the digest of that, and it has the digests of the layers."""
     text = storage_layers.config(graph, image.id)
     if hashlib.sha256(text).hexdigest() != image.id:
         yield "its description is not the one it came with"
@@ -62,6 +62,6 @@ def _description(graph: Path, image: Image, chain: list[Layer]) -> Iterator[str]
 
 def _marks(layer: Layer) -> Iterator[str]:
     for directory in opaque.directories(layer.files):
-        hides = opaque.attribute(directory, opaque.ROOTS) == opaque.YES
-        if hides and opaque.attribute(directory, opaque.USERS) != opaque.YES:
-            yield f"{tar_split.shown(str(directory.relative_to(layer.files)))} does not hide for users what it hides"
+        is_opaque = opaque.attribute(directory, opaque.ROOTS) == opaque.YES
+        if is_opaque and opaque.attribute(directory, opaque.USERS) != opaque.YES:
+            yield f"{tar_split.shown(str(directory.relative_to(layer.files)))} is opaque for root, and not for users"

@@ -1,6 +1,6 @@
-"""How a job sees the node's images: read-only, and owned as its user's containers need it.
+"""A job's view of the node's images: read-only, with the owners that its user's containers need.
 
-The view lies in the job's run directory, which passes root and the job's user alone.
+The view lies in the job's run directory, which only root and the job's user can enter.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from moorage.root.images import idmap_probe, user_copies
 from moorage.root.images.store import VIEW, Store
 
 FLAGS: Final = idmap.READ_ONLY | idmap.NOSUID | idmap.NODEV
-# What Podman's library reads of such a store. The rest is root's Podman's own, which every reader could lock.
+# The directories that Podman's library reads. The others belong to root's Podman, and every reader could lock them.
 SHOWN: Final = ("overlay", "overlay-images", "overlay-layers")
-# Of that it locks these while it reads. Each job has its own, or one could keep root's waiting.
+# The library locks these files while it reads. Each job has its own, so that no job can make root's Podman wait.
 LOCKS: Final = ("overlay-images/images.lock", "overlay-layers/layers.lock")
 
 
 @dataclass(frozen=True)
 class Way:
-    """How jobs on this node see images, and why not otherwise."""
+    """How jobs on this node see images, and the reason for it."""
 
     kind: str
     reason: str
 
 
 def owners(job: Job, given: Mapping[str, Sequence[Range]]) -> Owners:
-    """Who the store's owners are for a job's user; `given` is what subids.granted says."""
+    """The maps from the store's owners to those for a job's user; `given` is the result of subids.granted."""
     uids, gids = (given[kind.name] for kind in (subids.UIDS, subids.GIDS))
     return Owners(idmap.lines(job.uid, uids), idmap.lines(job.gid, gids))
 
 
 def choose(wanted: ViewKind, trouble: str) -> Way:
-    """`trouble` is what keeps mapped mounts from working."""
+    """Choose how jobs see images; `trouble` is the reason why mapped mounts do not work, if they do not."""
     if wanted == "copy":
         return Way("copy", "store.view says so")
     if not trouble:
@@ -54,7 +54,7 @@ def choose(wanted: ViewKind, trouble: str) -> Way:
 
 
 def way(settings: Settings) -> Way | None:
-    """How jobs see images; None where there is nothing to be seen, and a UserError where they cannot as they shall."""
+    """How jobs see images; None if there are none, and a UserError if the configured way does not work."""
     store = Store.configured(settings)
     return choose(settings.view, _trouble(settings.view, store)) if exists(store) else None
 
@@ -66,19 +66,19 @@ def _trouble(wanted: ViewKind, store: Store) -> str:
 
 
 def place(job: Job) -> Path:
-    """Where the job's view is: what its Podman has as additionalimagestores."""
+    """The place of the job's view, which its Podman has in additionalimagestores."""
     return job.run / VIEW
 
 
 def exists(store: Store) -> bool:
-    """Whether there are images to be seen."""
+    """Whether the store has images."""
     return (store.graph / "overlay-images" / "images.json").exists()
 
 
 def make(job: Job, store: Store, way: Way, whose: Owners, limit: float) -> Path:
-    """Mount the job's view, for which a copy may take so long; on failure nothing of it is left.
+    """Mount the job's view. A copy may take `limit` seconds. On failure nothing stays.
 
-    It goes with the job's run directory, or by `remove`.
+    `remove` removes it, and so does the removal of the run directory.
     """
     if not exists(store):
         raise UserError(f"the store {store.path} has no images", "ask the administrator for `moorage image add`")
@@ -98,7 +98,7 @@ def make(job: Job, store: Store, way: Way, whose: Owners, limit: float) -> Path:
 
 
 def remove(job: Job) -> None:
-    """Undo `make`; it does no harm where there is nothing to undo."""
+    """Undo `make`, as far as there is something to undo."""
     _unmount_all(place(job))
     for own in _locks(job).values():
         own.unlink(missing_ok=True)
@@ -108,7 +108,7 @@ def remove(job: Job) -> None:
 
 
 def _make_points(point: Path) -> None:
-    """Root's, whatever its umask: the directory around them passes the job's user alone."""
+    """Make the mount points, with modes that do not depend on the umask. Others cannot enter the run directory."""
     for directory in (point, *(point / name for name in SHOWN)):
         directory.mkdir()
         directory.chmod(0o755)
@@ -129,7 +129,7 @@ def _own_locks(job: Job, point: Path) -> None:
     for name, own in _locks(job).items():
         own.touch()
         own.chmod(0o444)
-        # Empty, and root's: nobody can tell a job by it that images have changed, nor need they.
+        # The lock files are empty, and root's. They would tell the job when images change, which it need not know.
         _mount(own, point / name)
 
 

@@ -1,11 +1,11 @@
-"""The fabric: one segment over all nodes of a job, made and owned by root, with one end in the job's own network.
+"""The fabric: a network of root's over all nodes of a job, with one end in the job's own network namespace.
 
                 this node                          |  the job's network on it
     underlay  --  VXLAN  <- rules ->  host's end  --  job's end, in Podman's bridge
 
-Frames go from the host's end to the VXLAN and back by rules of the packet filter alone. Both are ports of a bridge that
-is never up: whatever the rules do not take, or nobody takes once somebody has flushed them, ends there, and neither the
-segment nor this node's own stack ever sees it.
+Only rules of the packet filter pass frames between the host's end and the VXLAN. Both are ports of a bridge that is
+never up. Frames that no rule takes, also after somebody has flushed the rules, end there: neither the fabric nor this
+node's own stack ever sees them.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ VNIS: Final = 1 << 24
 UNPRIVILEGED: Final = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 UDP: Final = 17
 BEFORE_ALL_OTHERS: Final = -500
-# In VXLAN's header, which follows the eight bytes of UDP's.
+# The place of the network's number in the header of VXLAN, counted from that of UDP.
 VNI_PLACE: Final = 12
 NEVER_FRAGMENTED: Final = 1
 
 
 @dataclass(frozen=True)
 class Site:
-    """What a site settles for all fabrics; the same on all its nodes."""
+    """The site's settings for all fabrics, which are the same on all nodes."""
 
-    # Nobody but root can take this port before a job comes, or send from these.
+    # Only root can listen on this port, and send from these.
     port: int = 339
     source_ports: tuple[int, int] = (600, 1023)
-    # Frames to all, to a group or to an address that nobody is known by, a second: each is sent to every other node.
+    # Broadcasts, multicasts and frames to unknown addresses, a second: each one is sent to every other node.
     flood: int = 2000
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """All there is to know of a job's fabric on one node; the state of the job keeps it."""
+    """A job's fabric on one node, as the state of the job keeps it."""
 
     job: int
     interface: str
@@ -64,7 +64,7 @@ class Fabric:
 
     @classmethod
     def of(cls, job: int, interface: str, mtu: int, hosts: Sequence[IPv4Address], place: int, site: Site) -> Self:
-        """The fabric of a job over an interface with this MTU; a UserError if it cannot be."""
+        """The fabric of a job over an interface with this MTU; a UserError if it is not possible."""
         if len(hosts) > MOST_HOSTS:
             raise UserError(f"this job has {len(hosts)} nodes", f"a fabric joins at most {MOST_HOSTS}")
         if fault := network_demands.packets(interface, mtu):
@@ -82,7 +82,7 @@ class Fabric:
 
     @property
     def vni(self) -> int:
-        """Two jobs may have the same; on a node that both have the second one is refused."""
+        """The network's number in VXLAN. Two jobs may have the same one: then a node refuses the second job."""
         return self.job % VNIS
 
     @property
@@ -94,7 +94,7 @@ class Fabric:
         return self.hosts[: self.place] + self.hosts[self.place + 1 :]
 
     def hardware_address(self, place: int) -> str:
-        """The address of the one container by which a node takes part: frames to it go to that node alone."""
+        """The hardware address of a node's container in the fabric: frames to it go to that node alone."""
         number = 0x0A << 40 | self.vni << 16 | place + 1
         return ":".join(f"{byte:02x}" for byte in number.to_bytes(6, "big"))
 
@@ -112,13 +112,13 @@ class Fabric:
 
 
 def check(site: Site) -> None:
-    """A UserError if an ordinary user of this node could send what its peers take for root's."""
+    """A UserError if an ordinary user of this node could send packets that other nodes take for root's."""
     if fault := network_demands.ports(site.port, site.source_ports, int(UNPRIVILEGED.read_text())):
         raise fault
 
 
 def make(fabric: Fabric, site: Site) -> None:
-    """Join this node to the job's segment; nothing stays if that fails."""
+    """Join this node to the job's fabric. If that fails, nothing stays."""
     check(site)
     with links() as here:
         for name in (fabric.tunnel, fabric.sink, fabric.host_end):
@@ -133,8 +133,8 @@ def make(fabric: Fabric, site: Site) -> None:
 
 
 def _make(fabric: Fabric, here: Links) -> None:
-    # In this order: from the first frame on there are the rules, and something to swallow what they do not take. But no
-    # rules before the kernel has said that the network's number is free: they would cut off who has it.
+    # The order matters: the rules and the bridge must exist before the first frame comes. But the rules must not exist
+    # before the kernel has accepted the network's number: they would cut off another network with this number.
     tunnel = here.make(
         "vxlan",
         fabric.tunnel,
@@ -158,16 +158,16 @@ def _make(fabric: Fabric, here: Links) -> None:
 
 
 def _try_forwarding(fabric: Fabric, sink: int) -> None:
-    """What is plugged needs it, and a kernel that cannot do it is better known before."""
+    """Install a forwarding rule for a moment: if the kernel has none, the Prolog fails, and not the plugging later."""
     trial = Table(nft.NETDEV, names.table(fabric.job), [_one_way("in", fabric.tunnel, sink)])
     nft.install(trial)
     nft.remove(trial)
 
 
 def plug(fabric: Fabric, namespace: int, name: str) -> None:
-    """Have an end of the fabric in another network namespace, whose owner was verified; again, if it was there before.
+    """Put an end of the fabric into another network namespace, whose owner was verified; an earlier end is removed.
 
-    The descriptor is all that is needed of that namespace: nothing is done in it.
+    The descriptor of that namespace is enough: this process does not enter it.
     """
     with links() as here:
         here.remove([fabric.host_end])
@@ -180,13 +180,13 @@ def plug(fabric: Fabric, namespace: int, name: str) -> None:
 
 
 def intact(fabric: Fabric) -> bool:
-    """Whether all rules are in place, which anybody may have flushed who manages this node's packet filter."""
+    """Whether all rules exist. Managers of this node's packet filter may flush them."""
     with links() as here:
         return nft.intact(*_tables(fabric, here))
 
 
 def mend(fabric: Fabric) -> None:
-    """Put the rules back; the fabric is down until they are there."""
+    """Put the rules back. The fabric is down meanwhile."""
     with links() as here:
         tunnel = _index(here, fabric.tunnel)
         here.set_down(tunnel)
@@ -195,28 +195,28 @@ def mend(fabric: Fabric) -> None:
 
 
 def remove(job: int) -> None:
-    """Whatever there is of the job's fabric here; to be done as often as one likes."""
+    """Remove what exists of the job's fabric on this node. This can be repeated."""
     with links() as here:
         here.remove(names.link(job, part) for part in "hvs")
     nft.remove(*(Table(family, names.table(job)) for family in (nft.IPV4, nft.IPV6, nft.NETDEV)))
 
 
 def _tables(fabric: Fabric, here: Links) -> list[Table]:
-    """All rules for what is there: the job's end goes with the job's network, and the host's end with it."""
+    """All tables for the links that exist. If the job's network namespace ends, both ends in it and here end too."""
     tunnel, end = here.index(fabric.tunnel), here.index(fabric.host_end)
     return [_guard(fabric), _silence(fabric), *([_patch(fabric, tunnel, end)] if tunnel and end else [])]
 
 
 def _directions(fabric: Fabric) -> dict[str, list[IPv4Address]]:
-    """Where frames for each hardware address go. Nothing is ever learnt: there is no room for more than these."""
+    """The targets of frames for each hardware address. The table is full with these: nothing is ever learnt."""
     known = {fabric.hardware_address(place): [host] for place, host in enumerate(fabric.hosts) if place != fabric.place}
     return {UNKNOWN: list(fabric.peers), **known}
 
 
 def _guard(fabric: Fabric) -> Table:
-    """Only root of a peer may send into the segment.
+    """Rules by which only root of another node of the job can send into the fabric.
 
-    Judged where packets are put together again, so that nobody can hide a port in the second half of one.
+    They are at a hook that sees whole packets, so that nobody can hide a port in a later fragment.
     """
     ours = [
         *nft_expressions.protocol(UDP),
@@ -237,16 +237,16 @@ def _guard(fabric: Fabric) -> Table:
 
 
 def _silence(fabric: Fabric) -> Table:
-    """A node that routes IPv6 would say so in the segment (seen on 6.18)."""
+    """Rules against announcements of IPv6 routes, which a node that routes IPv6 sends (seen on 6.18)."""
     said = [*nft_expressions.link_is("OIFNAME", fabric.tunnel), nft_expressions.verdict(nft_expressions.DROP)]
     return Table(nft.IPV6, names.table(fabric.job), [Chain("own", "output", BEFORE_ALL_OTHERS, [said])])
 
 
 def _patch(fabric: Fabric, tunnel: int, end: int) -> Table:
-    """The two ways between the tunnel and the host's end.
+    """Rules that pass frames between the tunnel and the host's end, in both directions.
 
-    Bounded is what the kernel has to send to several peers, in frames and in bytes: one that is still to be cut into
-    many is one.
+    Frames for several nodes are limited, in number and in bytes: a large frame, which is cut into many later, counts as
+    one here.
     """
     drop = nft_expressions.verdict(nft_expressions.DROP)
     decided = [
@@ -264,7 +264,7 @@ def _one_way(name: str, link: str, target: int) -> Chain:
 
 
 def _to_one_peer(fabric: Fabric) -> nft_expressions.Rule:
-    """Whether the kernel sends the frame to one peer: with several, where it knows whose the address is."""
+    """Whether the kernel sends the frame to one node only: there is one, or the address is known."""
     if len(fabric.peers) == 1:
         return nft_expressions.to_one()
     first, own, last = map(fabric.hardware_address, (0, fabric.place, len(fabric.hosts) - 1))
@@ -284,7 +284,7 @@ def _index(here: Links, name: str) -> int:
 
 @contextmanager
 def _told(fabric: Fabric) -> Iterator[None]:
-    """What the kernel refuses, in words."""
+    """Turn errors of the kernel into errors with a cause and a remedy."""
     try:
         yield
     except NetlinkError as error:

@@ -1,7 +1,7 @@
-"""The node as the gateway of a job: a veth pair and address translation, the only uplink that copies nothing.
+"""The node as the gateway of a job: a veth pair and address translation, the only uplink that copies no data.
 
-Packets of the job leave with the node's address and a source port of a range that nothing else on the node uses: what
-is root in a namespace of its own must not be taken for root of this node, nor get what others send to a service here.
+Packets of the job leave with the node's address, and with a source port of a range that nothing else on the node uses.
+So root of the job's own namespace is never taken for root of this node, and never gets packets for a service here.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ BEFORE_ANY_TRANSLATION: Final = -300
 SOURCE_TRANSLATION: Final = 100
 POOL: Final = IPv4Network("100.96.0.0/16")
 IPV4_ONLY: Final = bytes([nft.IPV4])
-# As long as this the kernel remembers a TCP connection that has ended, in seconds.
+# So many seconds the kernel remembers a TCP connection that has ended.
 REMEMBERED: Final = 120
 TRACKED: Final = nft_expressions.NEW | nft_expressions.ESTABLISHED_OR_RELATED
 PREFIX: Final = 30
-# So many neighbours of a job's own place are tried.
+# At most so many networks of the pool are tried for a job.
 TRIED: Final = 1024
 
 
 @dataclass(frozen=True)
 class Site:
-    """What a site settles for the uplink `kernel`."""
+    """The site's settings for the uplink `kernel`."""
 
     pool: IPv4Network = POOL
-    # Where no container may connect to.
+    # Networks that containers cannot connect to.
     refused: tuple[IPv4Network, ...] = ()
-    # A job's connections at a time: the node keeps a table of all jobs' that is not endless.
+    # The most connections of a job at a time: all jobs share the node's table, which is finite.
     connections: int = 1024
 
     @classmethod
@@ -51,7 +51,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Gateway:
-    """All there is to know of it; the state of the job keeps this."""
+    """The gateway of a job, as the state of the job keeps it."""
 
     job: int
     network: IPv4Network
@@ -62,10 +62,10 @@ class Gateway:
 
     @classmethod
     def of(cls, job: int, fabric_port: int, site: Site) -> Self:
-        """The gateway that this node would be for the job; a UserError if it cannot be one."""
+        """The gateway that this node is for the job; an error if it is not possible."""
         network_demands.forwarding()
         with links() as here:
-            outside = here.way_out()
+            outside = here.default_link()
             if outside is None:
                 raise MoorageError("this node has no default route: there is no outside for containers to reach")
             network = free_network(site.pool, job, here.networks())
@@ -81,12 +81,12 @@ class Gateway:
 
     @property
     def outer(self) -> IPv4Interface:
-        """The node's address on the link, the job's way out."""
+        """The node's address on the link: the job's default route."""
         return IPv4Interface((self.network[1], self.network.prefixlen))
 
     @property
     def inner(self) -> IPv4Interface:
-        """The job's address on the link, which the job gives itself."""
+        """The job's address on the link. The job sets it itself."""
         return IPv4Interface((self.network[2], self.network.prefixlen))
 
     @property
@@ -95,21 +95,21 @@ class Gateway:
 
 
 def make(gateway: Gateway) -> None:
-    """Rules by the link's name: they are there before the link is."""
+    """Install the rules, which use the link's name: they exist before the link does."""
     nft.install(_table(gateway))
 
 
 def plug(gateway: Gateway, namespace: int, name: str) -> None:
-    """Have the link in another network namespace, whose owner was verified; again, if it was there before."""
+    """Put the link into another network namespace, whose owner was verified; an earlier link is removed."""
     with links() as here:
         here.remove([gateway.host_end])
         end = here.plug(gateway.host_end, gateway.mtu, namespace, name)
         here.give_address(end, gateway.outer)
         if any(address.network.overlaps(gateway.network) for index, address in here.addresses() if index != end):
             here.remove([gateway.host_end])
-            raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is another's by now")
-        # Of an earlier job with this network, whose answers would come to this one; or of this job, which decides how
-        # often it is plugged, and with new rules begins to be counted anew.
+            raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is used by another link now")
+        # These are connections of an earlier job with this network, whose late answers would reach this job; or of this
+        # job: it may plug often, and new rules count its connections from zero.
         conntrack.remove(gateway.inner.ip)
         nft.install(_table(gateway))
         harden(gateway.host_end)
@@ -117,25 +117,25 @@ def plug(gateway: Gateway, namespace: int, name: str) -> None:
 
 
 def intact(gateway: Gateway) -> bool:
-    """Whether all rules are in place, which anybody may have flushed who manages this node's packet filter."""
+    """Whether all rules exist. Managers of this node's packet filter may flush them."""
     return nft.intact(_table(gateway))
 
 
 def mend(gateway: Gateway) -> None:
-    """Put the rules back; the link is down until they are there."""
+    """Put the rules back. The link is down meanwhile."""
     with links() as here:
         end = here.index(gateway.host_end)
         if end:
             here.set_down(end)
         nft.install(_table(gateway))
         if end:
-            # Its plugging may have ended before.
+            # An interrupted `plug` may not have come to this.
             harden(gateway.host_end)
             here.set_up(end)
 
 
 def remove(job: int) -> None:
-    """Whatever there is of it; to be done as often as one likes."""
+    """Remove what exists of the job's gateway. This can be repeated."""
     with links() as here:
         here.remove([names.link(job, "u")])
     nft.remove(Table(nft.INET, names.table(job)))
@@ -155,14 +155,14 @@ def _table(gateway: Gateway) -> Table:
         nft.INET,
         names.table(gateway.job),
         [
-            # Nothing of this node's own is for the job, nor the job for anybody on this node. What comes to an address
-            # of the node's is looked at where it still has it: the site may lead it elsewhere.
+            # The job reaches no service on this node, and the node sends nothing to the job but answers. Packets for an
+            # address of the node are dropped while they still have it: the site may redirect them later.
             Chain(
                 "ahead", "prerouting", BEFORE_ANY_TRANSLATION, [[*from_job, *nft_expressions.target_is_local(), drop]]
             ),
             Chain("input", "input", BEFORE_THE_SITES, [[*from_job, drop]]),
             Chain("output", "output", BEFORE_THE_SITES, [answer, nothing_else]),
-            # In the order of how often they decide: each costs a packet its time.
+            # The rules that decide most often come first: each rule costs every packet time.
             Chain("forward", "forward", BEFORE_THE_SITES, [answer, *_allowed(gateway, from_job, drop), nothing_else]),
             Chain("translate", "postrouting", SOURCE_TRANSLATION, _translation(gateway, from_job), kind="nat"),
         ],
@@ -170,7 +170,7 @@ def _table(gateway: Gateway) -> Table:
 
 
 def _allowed(gateway: Gateway, from_job: Rule, drop: nft_expressions.Expression) -> list[Rule]:
-    """What the job may send: as itself, and not where only root of a node or nobody of this site may."""
+    """Rules for what the job may send: with its own address, not to fabrics, not to networks the site refuses."""
     accepted = [
         [*from_job, *nft_expressions.protocol(number), nft_expressions.verdict(nft_expressions.ACCEPT)]
         for number in (TCP, UDP, ICMP)
@@ -181,16 +181,16 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft_expressions.Expression)
         [*from_job, *nft_expressions.source(nft_expressions.UNEQUAL, gateway.inner.ip), drop],
         [*from_job, *nft_expressions.protocol(UDP), *nft_expressions.target_port(gateway.fabric_port), drop],
         *([*from_job, *nft_expressions.target_in(network), drop] for network in gateway.refused),
-        # Most packets are of a connection that was answered. The rest is to be asked of others.
+        # Most packets belong to a connection with an answer. The rules below are for the others.
         [
             *from_job,
             *nft_expressions.connection(nft_expressions.ESTABLISHED),
             nft_expressions.verdict(nft_expressions.ACCEPT),
         ],
-        # What is of no connection is not translated either: errors that nobody has caused, pieces of connections.
+        # Packets of no connection, such as stray errors and remains of connections, are not translated either.
         [*from_job, *nft_expressions.no_connection(TRACKED), drop],
         [*from_job, *new, nft_expressions.more_connections_than(gateway.connections), drop],
-        # The kernel does not count those that have ended, which stay in its table all the same (seen on 6.18).
+        # The kernel does not count ended connections, which stay in its table for a while (seen on 6.18).
         [
             *from_job,
             *nft_expressions.protocol(TCP),
@@ -204,7 +204,7 @@ def _allowed(gateway: Gateway, from_job: Rule, drop: nft_expressions.Expression)
 
 
 def _translation(gateway: Gateway, from_job: Rule) -> list[Rule]:
-    """By link, not by address: nothing but the job's packets is touched."""
+    """Rules of address translation. They go by link and not by address, so only packets of the job match."""
     ports = nft_expressions.masqueraded(*network_demands.JOBS_PORTS)
     return [
         [*from_job, *nft_expressions.protocol(TCP), *ports],
@@ -214,9 +214,9 @@ def _translation(gateway: Gateway, from_job: Rule) -> list[Rule]:
 
 
 def free_network(pool: IPv4Network, job: int, taken: Sequence[IPv4Network]) -> IPv4Network:
-    """A network of two addresses that this node has no route to yet, the same for a job as long as none is taken.
+    """A network of two addresses to which this node has no route: always the same one for a job, if that is free.
 
-    Taken if there is none, for routes to a pool are those of other jobs.
+    Raises Taken if there is none: routes into the pool are those of other jobs, which end.
     """
     count = 1 << max(0, PREFIX - pool.prefixlen)
     size = 1 << 32 - PREFIX

@@ -1,6 +1,6 @@
 """The networks of a job on this node, from the Prolog to the Epilog.
 
-To be imported where a job has any: pyroute2, which all of it stands on, takes longer to import than most jobs' hooks.
+Import this only for a job that has networks: the import of pyroute2 takes longer than the hooks of most jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXPLAINED: Final = "docs/install/network.md"
 
 
 def join(job: Job, nodes: Sequence[str], site: schema.Fabric) -> Fabric:
-    """The fabric that a job on these nodes gets here; a UserError if it cannot be had."""
+    """The fabric of a job with these nodes, on this node; a UserError if it is not possible."""
     with _told("see the section fabric of moorage.yaml"):
         with links() as here:
             if fault := network_demands.route(here.networks(), IPv4Network(site.subnet)):
@@ -45,13 +45,13 @@ def join(job: Job, nodes: Sequence[str], site: schema.Fabric) -> Fabric:
 
 
 def way_out(job: Job, fabric_port: int, site: gateway.Site) -> Gateway:
-    """What the uplink `kernel` is for this job; a UserError if it cannot be."""
+    """The gateway of this job (uplink `kernel`); a UserError if it is not possible."""
     with _told("take kernel out of uplink.allowed on this node"):
         return Gateway.of(job.id, fabric_port, site)
 
 
 def make(state: State, site: schema.Fabric) -> None:
-    """What the state names. It is the Prolog's to do: its words reach the user, and it undoes what it has begun."""
+    """Make the networks that the state names. Only the Prolog does this: it can tell the user, and undo all."""
     with _told(f"see what this asks of a node in {EXPLAINED}"):
         if state.fabric:
             fabric.make(state.fabric, _settled(site))
@@ -60,7 +60,7 @@ def make(state: State, site: schema.Fabric) -> None:
 
 
 def plug(state: State, what: str, descriptor: int) -> None:
-    """Have an end in the network namespace that the job's owner has handed over."""
+    """Put an end of a network into the network namespace that the job's owner has handed over."""
     netns.verify(descriptor, state.job.uid)
     with _told():
         if what == FABRIC and state.fabric:
@@ -72,7 +72,7 @@ def plug(state: State, what: str, descriptor: int) -> None:
 
 
 def kept(state: State) -> list[Kept]:
-    """The rules that have to be there as long as the job is."""
+    """The rules that must exist as long as the job."""
     joined, out = state.fabric, state.gateway
     return [
         *([Kept(FABRIC, lambda: fabric.intact(joined), lambda: fabric.mend(joined))] if joined else []),
@@ -81,15 +81,15 @@ def kept(state: State) -> list[Kept]:
 
 
 def remove(job: int) -> None:
-    """Whatever there is of any, of which nothing but the job's number has to be known."""
-    # What cannot be removed of the one keeps nobody from the other.
+    """Remove all networks of a job. Its number is enough."""
+    # An error about one network does not keep the other one from being removed.
     with ExitStack() as stack:
         stack.callback(gateway.remove, job)
         fabric.remove(job)
 
 
 def left(job: int) -> list[str]:
-    """The links and tables of the job that are there."""
+    """The links and tables of the job that still exist."""
     families = (nft.IPV4, nft.IPV6, nft.INET, nft.NETDEV)
     tables = {name for family in families for name in nft.names(family) if name == names.table(job)}
     return [*names.links_of(job), *tables]
@@ -102,7 +102,7 @@ def _settled(site: schema.Fabric) -> fabric.Site:
 
 @contextmanager
 def _told(remedy: str = "") -> Iterator[None]:
-    """What stands in the way, and what to do about it if that is known."""
+    """Turn errors into UserErrors with a remedy."""
     try:
         yield
     except UserError:

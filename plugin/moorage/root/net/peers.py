@@ -1,4 +1,4 @@
-"""The hosts that share a job's fabric: by the site's rule from the names of its nodes, never from the job itself."""
+"""The addresses of a job's nodes on the fabric, found from their names by the site's rule, never told by the job."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ Answers = Mapping[str, Sequence[IPv4Address]]
 
 @dataclass(frozen=True)
 class Rule:
-    """How the name of a node becomes an address on the fabric, and which interface that is."""
+    """The site's rule: how to find a node's address on the fabric from its name, and by which interface."""
 
-    # What a resolver is asked for, as in {host}-ib.
+    # The name to ask a resolver for, such as {host}-ib.
     host: str = HOST
-    # Lines like those of /etc/hosts; a resolver is not asked then.
+    # A file like /etc/hosts. If it is set, no resolver is asked.
     file: Path | None = None
-    # Unless given, the one by which the others are reached.
+    # If it is not set, the interface by which the other nodes are reached.
     interface: str | None = None
 
 
@@ -45,7 +45,7 @@ class Route:
 
 @dataclass(frozen=True)
 class Peers:
-    """Every host of the job in Slurm's order, this one at `place`, and the interface they are reached by."""
+    """The address of every node of the job in Slurm's order, this one at `place`, and the interface to reach them."""
 
     interface: str
     hosts: tuple[IPv4Address, ...]
@@ -59,7 +59,7 @@ def settle(
     local: Mapping[str, Iterable[IPv4Address]],
     wanted: str | None = None,
 ) -> Peers:
-    """What follows from the names' addresses and this host's routes and addresses; a MoorageError if nothing does."""
+    """Decide from the names' addresses and this host's routes and addresses; a MoorageError if that is not possible."""
     if own not in answers:
         raise MoorageError(f"this node, {own}, is not among the nodes of the job")
     interface = wanted or _interface(answers, own, routes)
@@ -77,7 +77,7 @@ def settle(
 
 
 def _interface(answers: Answers, own: str, routes: Mapping[IPv4Address, Route | None]) -> str:
-    """The one interface by which every other host can be reached."""
+    """The only interface by which every other node can be reached."""
     reaching: list[set[str]] = []
     for name, addresses in answers.items():
         if name != own:
@@ -113,7 +113,7 @@ def _own(
     local: Iterable[IPv4Address],
     interface: str,
 ) -> IPv4Address:
-    """The address by which the others know this host; Debian tells a host itself 127.0.1.1 (seen on 13)."""
+    """This node's address for other nodes. Debian tells a host about itself 127.0.1.1 (seen on 13)."""
     mine = set(local)
     here = [address for address in answers[own] if address in mine]
     if not here and all(address.is_loopback for address in answers[own]):
@@ -140,11 +140,11 @@ def _listed(names: Sequence[str], path: Path) -> Answers:
     with path.open(errors="replace") as file:
         status = os.fstat(file.fileno())
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            # Whoever is in it may send into jobs' fabrics.
+            # Every host in this file may send into fabrics of jobs.
             raise MoorageError(f"{path} can be written by others than root")
         text = file.read(LONGEST_FILE + 1)
     if len(text) > LONGEST_FILE:
-        # Not cut: a name that is cut may be another's.
+        # Reading only the beginning could cut a name, which may then be that of another node.
         raise MoorageError(f"{path} is longer than {LONGEST_FILE >> 20} MiB")
     for number, line in enumerate(text.splitlines(), 1):
         address, *hosts = line.partition("#")[0].split() or [""]
@@ -164,7 +164,7 @@ def _address(text: str, place: str) -> IPv4Address:
 
 
 def _resolved(names: Sequence[str], form: str, wait: float) -> Answers:
-    """Asked in another thread: a resolver that nobody answers may take any time, and cannot be interrupted."""
+    """Ask the resolver in another thread: without an answer it may take any time, and cannot be interrupted."""
     answers: dict[str, list[IPv4Address] | OSError] = {}
 
     def ask() -> None:
@@ -200,8 +200,8 @@ def _shown(addresses: Sequence[IPv4Address]) -> str:
 
 
 def fabric(job: int, names: Sequence[str], own: str, rule: Rule, site: Site) -> Fabric:
-    """The fabric that a job on these nodes would have here."""
-    # Only here: others ask for no more than how long a look-up may take.
+    """The fabric of a job with these nodes, on this node."""
+    # Imported here: other modules need only the timeout of this one.
     from moorage.linux.links import links
 
     answers = look_up(names, rule)
@@ -219,7 +219,7 @@ def _peers(answers: Answers, own: str, rule: Rule, here: Links) -> Peers:
     routes = {address: _route(address, here, names) for address in others}
     local: dict[str, list[IPv4Address]] = {}
     for index, address in here.addresses():
-        # Links come and go meanwhile; one that has just come carries no fabric.
+        # Links come and go meanwhile. One without a name here is new, and carries no fabric.
         if name := names.get(index):
             local.setdefault(name, []).append(address.ip)
     return settle(answers, own, routes, local, rule.interface)

@@ -1,4 +1,4 @@
-"""Notices that rules of a job are gone, as after a reload of the site's packet filter, and has them put back."""
+"""Notices when rules of a job are gone, as after a reload of the site's packet filter, and puts them back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from moorage.linux.nft import LOOKS, Changes
 
 @dataclass(frozen=True)
 class Kept:
-    """Rules that have to be there, and what puts them back."""
+    """A set of rules that must exist: how to see whether it is complete, and how to put it back."""
 
     name: str
     intact: Callable[[], bool]
@@ -18,34 +18,34 @@ class Kept:
 
     @property
     def gone(self) -> bool:
-        """While somebody changes rules of his own, what there is may be told with parts of it left out."""
+        """Whether rules are missing in several listings: while anybody changes rules, one may be incomplete."""
         return not any(self.intact() for _ in range(LOOKS))
 
 
 class Watch:
-    """For a selector: once it is readable, look."""
+    """Watches the packet filter. When a selector finds it readable, it has to `look`."""
 
     def __init__(self, kept: Sequence[Kept]) -> None:
         self.kept = kept
-        # At first there may have been changes of which nobody was told.
+        # At first, earlier changes are possible.
         self.unseen = True
-        # Those that could not be put back.
+        # The names of rules that could not be put back.
         self.failed: set[str] = set()
-        # Before anything is looked at: nothing is missed in between.
+        # It notices changes from now on, before the first look, so that none is missed.
         self.changes = Changes()
 
     def fileno(self) -> int:
         return self.changes.fileno()
 
     def look(self) -> list[str]:
-        """The names of the rules that had to be put back; what went wrong with one keeps none of the others from it."""
+        """Put back what is missing; the names of the rules put back. An error about some keeps none of the others."""
         changed = self.changes.drain() or self.unseen
         self.unseen = False
         mended: list[str] = []
         errors: list[Exception] = []
         for one in self.kept:
             try:
-                # What was begun and not finished may have its rules, and be down.
+                # After a failure half way, the rules may be there, and the link down.
                 if one.name in self.failed or (changed and one.gone):
                     one.mend()
                     mended.append(one.name)

@@ -262,7 +262,7 @@ def ended(state: State, deadline: Deadline) -> State:
     take_back(tree)
     cgroup.kill(tree, deadline)
     if not cgroup.remove(tree):
-        raise MoorageError(f"{tree} cannot be removed: something has come to life in it again")
+        raise MoorageError(f"{tree} cannot be removed: a process was started in it again")
     if used and not state.usage:
         journal.log(f"used {used}", phase="end", job=state.job, **used.as_dict())
     return state if state.phase == Phase.ENDED else state.noted(phase=Phase.ENDED, usage=used)

@@ -62,7 +62,7 @@ class Plugging:
             raise MoorageError("this is asked for too often: ask again in a while")
         self.recent.append(Deadline(PERIOD))
         self.answers.listener.leave(connection)
-        connection.wait(TIMEOUT, "what was handed over keeps this node waiting")
+        connection.wait(TIMEOUT, "what was handed over does not respond")
         self.current = HandOver(connection, state, what)
         self.events.register(self.current, selectors.EVENT_READ, self._done)
 

@@ -42,7 +42,7 @@ def scratch_of(place: Path, name: str = "17") -> Path:
 
 
 def taken(source: Path) -> str:
-    entry = trash.take(source)
+    entry = trash.put(source)
     assert entry
     return entry
 
@@ -61,9 +61,9 @@ def test_its_owner_cannot_reach_it_any_more(place: Path) -> None:
 
 def test_it_is_removed(place: Path) -> None:
     entry = taken(scratch_of(place))
-    assert trash.discard(place, entry, Deadline(10)) == {}
+    assert trash.remove_entry(place, entry, Deadline(10)) == {}
     assert list((place / ".moorage-trash").iterdir()) == []
-    assert trash.discard(place, entry, Deadline(10)) == {}
+    assert trash.remove_entry(place, entry, Deadline(10)) == {}
 
 
 def test_a_requeued_jobs_scratch_is_another_one(place: Path) -> None:
@@ -75,13 +75,13 @@ def test_a_requeued_jobs_scratch_is_another_one(place: Path) -> None:
 
 def test_a_file_is_as_good_as_a_directory(place: Path) -> None:
     (place / "17.img").write_bytes(b"\0" * 4096)
-    assert trash.discard(place, taken(place / "17.img"), Deadline(10)) == {}
+    assert trash.remove_entry(place, taken(place / "17.img"), Deadline(10)) == {}
 
 
 @pytest.mark.parametrize("there", ["nothing", "no place"])
 def test_what_is_not_there(place: Path, there: str) -> None:
     if there == "nothing":
-        assert trash.take(place / "17") is None
+        assert trash.put(place / "17") is None
     assert trash.empty(place / "nowhere", Deadline(1)) == {}
     assert trash.empty(place, Deadline(1)) == {}
 
@@ -91,7 +91,7 @@ def test_where_others_can_write_nothing_is_moved(place: Path, mode: int) -> None
     source = scratch_of(place)
     place.chmod(mode)
     with pytest.raises(MoorageError, match="others than root"):
-        trash.take(source)
+        trash.put(source)
     assert source.exists()
 
 
@@ -99,7 +99,7 @@ def test_a_place_of_the_users_is_none(place: Path) -> None:
     source = scratch_of(place / "his")
     os.chown(place / "his", USER, USER)
     with pytest.raises(MoorageError, match="others than root"):
-        trash.take(source)
+        trash.put(source)
 
 
 @pytest.mark.parametrize("planted", ["link", "his directory", "file"])
@@ -115,7 +115,7 @@ def test_a_trash_that_was_planted_is_not_used(place: Path, planted: str) -> None
         case "file":
             (place / ".moorage-trash").touch()
     with pytest.raises((MoorageError, OSError)):
-        trash.take(source)
+        trash.put(source)
     assert source.exists()
 
 
@@ -191,7 +191,7 @@ class TestBounds:
     def unbound(self, configured: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         forgotten: list[int] = []
         monkeypatch.setattr(quota, "enforced", lambda _: True)
-        monkeypatch.setattr(quota, "unbound", lambda _, project: forgotten.append(project))
+        monkeypatch.setattr(quota, "remove_limits", lambda _, project: forgotten.append(project))
         return forgotten
 
     def test_they_go_with_the_last_of_it(self, configured: Path, unbound: list[int]) -> None:
@@ -212,7 +212,7 @@ class TestBounds:
     def test_those_of_a_job_that_is_here_once_more_stay(
         self, configured: Path, unbound: list[int], monkeypatch: pytest.MonkeyPatch, by: str
     ) -> None:
-        monkeypatch.setattr(trash, "ENDING", 0.1)
+        monkeypatch.setattr(trash, "EPILOG_TIMEOUT", 0.1)
         taken(scratch_of(configured / "now"))
         if by == "state":
             (configured / "jobs/17.json").touch()

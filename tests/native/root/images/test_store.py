@@ -54,7 +54,7 @@ def test_what_an_upper_layer_hides_is_marked_for_users(engine: Engine, files: Pa
     marked = [place for place in store.graph.glob("overlay/*/diff/data") if opaque.attribute(place, opaque.USERS)]
     assert [opaque.attribute(place, opaque.ROOTS) for place in marked] == [opaque.YES]
     os.removexattr(marked[0], opaque.USERS)
-    assert "'data' does not hide for users" in engine.moorage("image", "verify", ok=(1,)).stdout
+    assert "'data' is opaque for root, and not for users" in engine.moorage("image", "verify", ok=(1,)).stdout
 
 
 def test_a_name_is_taken_over_only_if_told_so(engine: Engine, files: Path) -> None:

@@ -395,7 +395,7 @@ def test_two_jobs_have_no_network_in_common(node: Host, outside: Host) -> None:
         with inside(node.namespace), pytest.raises(MoorageError) as refusal:
             gateway.plug(second, other.namespace, PLUG)
         assert known(job) == 1, "it must be no way to end another's"
-        assert str(refusal.value) == "the network of job 18, 100.96.0.0/30, is another's by now"
+        assert str(refusal.value) == "the network of job 18, 100.96.0.0/30, is used by another link now"
         assert "moor18u" not in node.links()
         with inside(node.namespace):
             gateway.remove(18)

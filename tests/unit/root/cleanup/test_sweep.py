@@ -51,14 +51,14 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def cleared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     done: list[int] = []
 
-    def clear_held(number: int, held: Lock, deadline: Deadline, ending: Ending) -> list[Leftover]:
+    def clean_up_held(number: int, held: Lock, deadline: Deadline, ending: Ending) -> list[Leftover]:
         assert ending.by == "sweep"
         done.append(number)
         forget(number)
         held.remove()
         return []
 
-    monkeypatch.setattr(sweep, "clear_held", clear_held)
+    monkeypatch.setattr(sweep, "clean_up_held", clean_up_held)
     return done
 
 
@@ -125,8 +125,8 @@ def test_a_job_that_ends_meanwhile(cleared: list[int], directory: Path, monkeypa
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        (True, "job 18 was removed: nothing is known of it but its links"),
-        (False, "job 18 would be removed: nothing is known of it but its links"),
+        (True, "job 18 was removed: only its links are known"),
+        (False, "job 18 would be removed: only its links are known"),
     ],
 )
 def test_links_of_a_job_of_which_nothing_is_known(
@@ -198,7 +198,7 @@ class TestCommand:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ours: bool, code: int
     ) -> None:
         state(17, boot=EARLIER)
-        monkeypatch.setattr(sweep, "clear_held", lambda *_: [dataclasses.replace(OURS, ours=ours)])
+        monkeypatch.setattr(sweep, "clean_up_held", lambda *_: [dataclasses.replace(OURS, ours=ours)])
         assert verb.main(["--now"]) == code
         assert "as far as it could be: the node has booted since; mount /run/moorage/17 is left: busy" in (
             capsys.readouterr().out

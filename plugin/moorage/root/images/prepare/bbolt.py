@@ -1,6 +1,6 @@
-"""The file format in which containerd keeps what it knows (bbolt): nested buckets of keys and values.
+"""The file format of containerd's databases (bbolt): nested buckets of keys and values.
 
-A file is read as a whole, and written anew as a whole. What is read may have been made to do harm.
+A file is read as a whole, and written anew as a whole. The content is not trusted: an attacker may have made it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Value = Union[bytes, "Bucket"]
 
 @dataclass
 class Bucket:
-    """Keys and what they stand for; `sequence` counts what has been numbered in it."""
+    """Keys with values or inner buckets. `sequence` is the last number that was given in it."""
 
     sequence: int = 0
     items: dict[bytes, Value] = field(default_factory=dict)
 
     def bucket(self, *names: str) -> Bucket:
-        """The bucket at this path; made where it is not there."""
+        """The bucket at this path, made if needed."""
         here = self
         for name in names:
             there = here.items.setdefault(name.encode(), Bucket())
@@ -56,7 +56,7 @@ class Bucket:
         return here if isinstance(here, Bucket) else None
 
     def value(self, name: str) -> bytes:
-        """Empty where there is none."""
+        """The value of a key; empty if there is none."""
         found = self.items.get(name.encode(), b"")
         return found if isinstance(found, bytes) else b""
 
@@ -72,7 +72,7 @@ class Bucket:
 
 
 def read(data: bytes) -> Bucket:
-    """The outermost bucket of a file; a MoorageError if it is none, or damaged."""
+    """The outermost bucket of a file; a MoorageError if this is no database, or a damaged one."""
     try:
         return _Reader(data).root()
     except (struct.error, IndexError, RecursionError) as error:
@@ -89,7 +89,7 @@ def checksum(data: bytes | memoryview) -> int:
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
-        # Parts of it are looked at without being copied.
+        # Slices of it are not copied.
         self.data = memoryview(data)
         self.left = MOST_ITEMS
         self.page_size = 0
@@ -104,7 +104,7 @@ class _Reader:
         return bucket
 
     def _meta_places(self) -> list[int]:
-        # The second one lies on the second page, whose size only the first one says.
+        # The second one begins the second page, but only the first one has the size of pages.
         return [0, *(1 << shift for shift in range(9, 17))]
 
     def _meta(self, place: int) -> tuple[int, int, int, int] | None:
@@ -158,15 +158,15 @@ class _Reader:
 
 
 def write(root: Bucket) -> bytes:
-    """A file with this outermost bucket; the same buckets always make the same bytes."""
+    """A file with this outermost bucket. The same buckets always give the same bytes."""
     return _Writer().file(root)
 
 
 class _Writer:
-    """A bucket becomes one leaf, as long as it needs to be; a small one lies in the leaf that names it."""
+    """Writes each bucket as one leaf of any length. A small bucket is a part of the leaf that names it."""
 
     def __init__(self) -> None:
-        # Two pages say where everything is, and one that nothing is free.
+        # Two pages of metadata, and one with the list of free pages, which is empty.
         self.pages: list[bytes] = [b"", b"", self._padded(_HEADER.pack(2, _FREELIST, 0, 0))]
         self.next = 3
 
@@ -179,7 +179,7 @@ class _Writer:
         return b"".join(self.pages)
 
     def _leaf(self, bucket: Bucket) -> bytes:
-        """A page without its number."""
+        """The leaf of a bucket: a page without its number."""
         items = [(key, *self._value(item)) for key, item in sorted(bucket.items.items())]
         if len(items) >= 0xFFFF:
             raise MoorageError("containerd's database has too many entries in one bucket")

@@ -1,6 +1,6 @@
-"""What containerd knows of the images in a node image, and how it is told that they are unpacked.
+"""Containerd's databases in a node image: the images that they list, and entries for layers that are unpacked.
 
-Its schema is that of containerd 1.7 to 2.4: buckets in two files, one of its own and one of its snapshotter's.
+The schema is that of containerd 1.7 to 2.4: buckets in two files, one of containerd and one of its snapshotter.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ NAMESPACE: Final = "k8s.io"
 COMMITTED: Final = b"\x03"
 LAYER_LABEL: Final = "containerd.io/gc.ref.content.l."
 SNAPSHOT_LABEL: Final = f"containerd.io/gc.ref.snapshot.{SNAPSHOTTER}"
-# Seconds from the year 1, where Go begins to count, to 1970.
+# Seconds from the year 1, where Go begins to count, until 1970.
 _EPOCH: Final = 62135596800
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An unpacked layer: `key` is the digest of it and all below it, `number` names its directory."""
+    """An unpacked layer. `key` is the digest of it with all layers below, `number` is the name of its directory."""
 
     key: str
     name: str
@@ -38,7 +38,7 @@ class Snapshot:
 
 
 class Database:
-    """Both files; `moment` is when everything that is added was made."""
+    """Both databases. `moment` is the time of all entries that are added."""
 
     def __init__(self, known: Bucket, snapshots: Bucket, moment: int) -> None:
         version, _ = unsigned(known.bucket(SCHEMA).value("version"))
@@ -57,12 +57,12 @@ class Database:
         return self._namespace.bucket("content", "blob")
 
     def images(self) -> dict[str, str]:
-        """The digest that each name stands for."""
+        """The digest of each image, by name."""
         images = self._namespace.bucket("images").buckets()
         return {name: image.bucket("target").text("digest") for name, image in images.items()}
 
     def unpacked(self) -> dict[str, Snapshot]:
-        """The layers that are unpacked already, by key."""
+        """The unpacked layers by key."""
         theirs = self.snapshots.bucket(SCHEMA, "snapshots").buckets()
         found = {}
         for key, entry in self._namespace.bucket("snapshots", SNAPSHOTTER).buckets().items():
@@ -73,7 +73,7 @@ class Database:
         return found
 
     def add(self, key: str, parent: Snapshot | None, inodes: int, size: int) -> Snapshot:
-        """Tell both sides of a layer; the directory's number is up to the snapshotter's count."""
+        """Add an unpacked layer to both databases. The snapshotter's sequence gives the directory's number."""
         ours = self._namespace.bucket("snapshots", SNAPSHOTTER)
         theirs = self.snapshots.bucket(SCHEMA, "snapshots")
         ours.sequence += 1
@@ -93,8 +93,8 @@ class Database:
             self._descend(parent, made, entry, backend)
         return made
 
-    def orphan(self, snapshot: Snapshot) -> None:
-        """From now on it stands on nothing: it has all that its parent has."""
+    def detach(self, snapshot: Snapshot) -> None:
+        """Remove the parent of a snapshot, which has all files of the parent by now."""
         parent = self.unpacked()[snapshot.parent]
         ours = self._namespace.bucket("snapshots", SNAPSHOTTER)
         ours.bucket(parent.key, "children").items.pop(snapshot.key.encode(), None)
@@ -103,11 +103,11 @@ class Database:
         self.snapshots.bucket(SCHEMA, "parents").items.pop(_pair(parent, snapshot), None)
 
     def point(self, config: str, key: str) -> None:
-        """The image of this configuration needs this snapshot: it must not be cleared away."""
+        """Note that the image with this configuration needs the snapshot, so that containerd keeps it."""
         self._blobs.bucket(config, "labels").set(SNAPSHOT_LABEL, key)
 
-    def forget(self, layers: set[str]) -> None:
-        """Packed layers that are there no more, and that nothing needs: as where containerd discards them itself."""
+    def remove_packed(self, layers: set[str]) -> None:
+        """Remove the entries of packed layers whose files were removed, as containerd does itself."""
         for digest in layers:
             self._blobs.items.pop(digest.encode(), None)
         for blob in self._blobs.buckets().values():
@@ -124,18 +124,18 @@ class Database:
 
 
 def timestamp(moment: int) -> bytes:
-    """As Go writes it: a version, seconds, nanoseconds, and a zone of -1 for UTC."""
+    """A time as Go writes it: a version, seconds, nanoseconds, and a zone of -1 for UTC."""
     return b"\x01" + (moment + _EPOCH).to_bytes(8, "big") + bytes(4) + b"\xff\xff"
 
 
 def encoded(number: int) -> bytes:
-    """Seven bits to a byte, the lowest first."""
+    """A number with seven bits in each byte, the lowest first (varint)."""
     digits = list(_digits(number))
     return bytes([*(digit | 0x80 for digit in digits[:-1]), digits[-1]])
 
 
 def unsigned(data: bytes) -> tuple[int, int]:
-    """A number so written, and how many bytes it took; 0 and 0 where there is none."""
+    """Read a varint: the number, and the number of its bytes; 0 and 0 if there is none."""
     value = 0
     for index, byte in enumerate(data[:10]):
         value |= (byte & 0x7F) << 7 * index

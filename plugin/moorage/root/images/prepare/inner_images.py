@@ -1,4 +1,4 @@
-"""The images that a node image brings along: which layers they are made of, lowest first."""
+"""The images inside a node image, each with its layers, the lowest first."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Packed:
-    """A layer as it was pulled: `digest` is that of the packed file, `diff` of what is in it, `key` with all below."""
+    """A layer as it was pulled: digests of the packed file, of its content (`diff`), and with all below (`key`)."""
 
     digest: str
     diff: str
@@ -37,13 +37,13 @@ class Inner:
 
 
 def images(root: Tree, names: dict[str, str], architecture: str) -> Iterator[Inner]:
-    """Those for this kind of machine whose descriptions are all there; `names` is what containerd knows."""
+    """The images for this architecture with complete descriptions; `names` are those that containerd has."""
     for name, digest in sorted(names.items()):
         for manifest in _manifests(root, digest, architecture):
             try:
                 yield _inner(root, name, manifest)
             except LookupError:
-                # A description that is not there: of another machine's image, say.
+                # A description is missing, as for images of other architectures.
                 continue
             except (ValueError, TypeError, AttributeError) as error:
                 raise MoorageError(
@@ -52,14 +52,14 @@ def images(root: Tree, names: dict[str, str], architecture: str) -> Iterator[Inn
 
 
 def blob(root: Tree, digest: str) -> Content | None:
-    """Where the file of this digest is, if it is there."""
+    """The file with this digest, if it exists."""
     match = _DIGEST.fullmatch(digest)
     there = root.find(f"{containerd_db.BLOBS}/{match[1]}") if match else None
     return there.entry.content if there else None
 
 
 def keys(diffs: list[str]) -> list[str]:
-    """What containerd calls each layer with all below it."""
+    """Containerd's key of each layer: a digest of it with all layers below."""
     found: list[str] = []
     for diff in diffs:
         found.append(_digest(f"{found[-1]} {diff}".encode()) if found else diff)
@@ -67,7 +67,7 @@ def keys(diffs: list[str]) -> list[str]:
 
 
 def checked(content: Content, digest: str, told: Callable[[bytes], None]) -> None:
-    """Read all of it, and insist that it is what its digest says."""
+    """Read all of it, and raise a MoorageError if its digest differs."""
     found = hashlib.sha256()
     with content.opened() as file:
         while piece := file.read(1 << 20):
@@ -78,7 +78,7 @@ def checked(content: Content, digest: str, told: Callable[[bytes], None]) -> Non
 
 
 def _manifests(root: Tree, digest: str, architecture: str) -> list[dict[str, Any]]:
-    """Of an index, those for this architecture."""
+    """The manifests for this architecture: of an index several, else the one itself."""
     try:
         top = _description(root, digest)
     except LookupError:

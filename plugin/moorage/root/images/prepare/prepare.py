@@ -1,7 +1,7 @@
-"""How a node image is made to start fast: one layer, in which the images it brings along lie unpacked.
+"""Prepares a node image so that it starts fast: it gets one layer, in which the images inside it are unpacked.
 
-Each container of a node image copies all that the image has in /var. What containerd unpacks there is put elsewhere,
-with a link in its place; what was packed is dropped.
+Each container of a node image copies everything that the image has in /var. So the unpacked layers are put elsewhere,
+with links in their places, and the packed ones are removed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ LAYER_TYPE: Final = "application/vnd.oci.image.layer.v1.tar"
 CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
 MANIFEST_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX_TYPE: Final = "application/vnd.oci.image.index.v1+json"
-# What a container's volume for /var is filled with.
+# The content of this directory is copied to each container's volume for /var.
 COPIED: Final = "var"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was made of an image: its layer, and how much of it a container copies, before and now."""
+    """A prepared image: its layer, and the number of bytes that a container copies, before and now."""
 
     digest: str
     size: int
@@ -54,12 +54,12 @@ class Result:
 
 
 def records(store: Store) -> dict[str, dict[str, Any]]:
-    """What is known of each prepared image, by id."""
+    """The records of all prepared images, by id."""
     return {place.stem: json.loads(place.read_text()) for place in store.records.glob("*.json")}
 
 
 def prepare(store: Store, image: Image, name: str, progress: Progress) -> Image:
-    """The prepared image; it takes the names of the other one unless it gets one of its own."""
+    """Make a prepared image. Without its own name it takes the names of the original."""
     if image.id in records(store):
         raise UserError(f"{image.label} is prepared already", "there is nothing to be done")
 
@@ -85,24 +85,24 @@ def prepare(store: Store, image: Image, name: str, progress: Progress) -> Image:
 
 
 def merged(chain: list[Layer], watch: Callable[[], None]) -> Tree:
-    """All layers as one tree, each read to its end and found to be what its digest says."""
+    """All layers as one tree. Each one is read to its end, and compared with its digest."""
     root = Tree()
     for layer in chain:
         with tar_split.opened(layer, lambda _: watch()) as stream:
-            # Closures keep the name, and not the layer that it means now.
+            # The default argument keeps this layer: a closure would see the last one of the loop.
             def content(_: object, path: str, layer: Layer = layer) -> InLayer:
                 return InLayer(layer, path)
 
             with tar_headers.members(stream) as members:
                 upper = file_tree.layer(members, content)
             if stream.finish() != layer.digest:
-                raise UserError(f"layer {layer.id[:12]} is not what it was", "`moorage image verify` says more")
+                raise UserError(f"layer {layer.id[:12]} has changed", "`moorage image verify` says more")
         root = file_tree.applied(upper, root)
     return root
 
 
 def _write(root: Tree, architecture: str, workshop: Path, watch: Callable[[], None]) -> Result:
-    """Put the layer together in `workshop`/oci."""
+    """Write the new layer to `workshop`/oci."""
     blobs = workshop / "oci/blobs/sha256"
     blobs.mkdir(parents=True)
     before = _weight(root)
@@ -150,7 +150,7 @@ def _weight(root: Tree) -> int:
 
 
 def _describe(place: Path, old: dict[str, Any], image: Image, result: Result) -> None:
-    """An OCI directory with one image: started as the old one was, made of the new layer."""
+    """Write an OCI directory with one image: the configuration of the old one, and the new layer."""
     kept = {key: old[key] for key in ("architecture", "os", "variant", "created", "config") if key in old}
     rootfs = {"type": "layers", "diff_ids": [f"sha256:{result.digest}"]}
     history = [{"created_by": f"moorage image prepare {image.id}"}]
@@ -180,7 +180,7 @@ def _record(store: Store, made: Image, image: Image, result: Result) -> None:
 
 
 def _name(store: Store, before: list[Image], made: Image, names: tuple[str, ...]) -> None:
-    """It gets these names, and loses those that Podman has made up for it."""
+    """Give the image these names, and remove names that Podman has invented."""
     known = {old for image in before if image.id == made.id for old in image.names}
     for name in names:
         store.podman("tag", made.id, name)

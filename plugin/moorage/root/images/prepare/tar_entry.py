@@ -1,4 +1,4 @@
-"""One file, directory or link out of a tar file, and where its content is."""
+"""One file, directory or link of a tar file, and where its content is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USERS: Final = "user."
 
 
 class Content(Protocol):
-    """Where the bytes of a file are; equal ones are one file of several names."""
+    """Where the bytes of a file are. Files with equal values are hard links."""
 
     def opened(self) -> IO[bytes]: ...
 
@@ -42,7 +42,7 @@ class InLayer:
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of a file of ours; `owner` tells apart what was in one place at different times."""
+    """A part of a file of ours. `owner` differs for contents that were in one place at different times."""
 
     file: Path
     offset: int = 0
@@ -80,7 +80,7 @@ class Entry:
 
 
 def parse(member: tarfile.TarInfo, content: Content | None) -> Entry | None:
-    """The member without what a container needs not: None for a device, which a job's Podman could not make either."""
+    """The entry of a member, with what a container needs; None for a device, which no job's Podman can make."""
     kinds = (tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.FIFOTYPE)
     kind = tarfile.REGTYPE if member.isreg() else member.type
     if kind not in kinds:
@@ -111,7 +111,7 @@ def is_whiteout(member: tarfile.TarInfo) -> bool:
 
 
 def path(member: tarfile.TarInfo) -> str:
-    """Where it belongs, or a refusal: no tool writes such names into a layer."""
+    """The path of a member; a MoorageError for names that no tool writes into a layer."""
     name = member.name
     if ".." in name.split("/") or "\0" in name or len(os.fsencode(name)) > LONGEST_PATH:
         raise MoorageError(f"{shown(name)} leads out of its layer, or is no path")

@@ -1,7 +1,7 @@
-"""What a tar file says of the files in it: their headers, one after the other, and none of it longer than it may be.
+"""Reads the headers of a tar file, one after the other, with a limit for their length.
 
-Python's tarfile takes a header for as long as it says that it is, reads it at once, and keeps all that there were. So a
-few packed KB could become all of root's memory.
+Python's tarfile believes the length that a header claims, reads the whole header at once, and keeps all headers. So a
+few packed KB could fill the memory of root.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final, Protocol
 
 from moorage.common.errors import MoorageError
 
-# A header with all that goes before it: names, and attributes, of which the kernel takes 64 KiB.
+# The limit for a header with its names and extended attributes. The kernel takes 64 KiB of attributes.
 LONGEST: Final = 1 << 20
-# What one header has on average at most: the rest is for a few.
+# Each further header adds so much to what may be read. So only few headers can be long.
 EACH: Final = 1 << 12
 BLOCK: Final = 1 << 20
 
 
 class Source(Protocol):
-    """A file, or what can only be read from its first byte to its last."""
+    """A file, or a stream that cannot seek."""
 
     def read(self, size: int, /) -> bytes | None: ...
     def seekable(self) -> bool: ...
@@ -30,7 +30,7 @@ class Source(Protocol):
 
 @contextmanager
 def members(source: Source) -> Iterator[Iterator[tarfile.TarInfo]]:
-    """What a tar file holds, from where it begins; a MoorageError where it makes no sense."""
+    """The members of a tar file, from the first one; a MoorageError if it cannot be read."""
     try:
         reader = _Reader(source)
         with tarfile.open(fileobj=reader, mode="r:", errors="surrogateescape") as tar:  # type: ignore[call-overload]
@@ -41,7 +41,7 @@ def members(source: Source) -> Iterator[Iterator[tarfile.TarInfo]]:
 
 def _each(tar: tarfile.TarFile, reader: _Reader) -> Iterator[tarfile.TarInfo]:
     while member := tar.next():
-        # Go's archive/tar, with which all others read layers, knows no header for all that follow either.
+        # Global headers are ignored, as in Go's archive/tar, which all other tools use for layers.
         tar.pax_headers = {}
         tar.members.clear()  # type: ignore[attr-defined]
         yield member
@@ -49,7 +49,7 @@ def _each(tar: tarfile.TarFile, reader: _Reader) -> Iterator[tarfile.TarInfo]:
 
 
 class _Reader:
-    """The file as tarfile sees it: what it reads are headers, what lies between them it passes over, forwards."""
+    """The file as tarfile sees it: it reads headers, and seeks forwards over what lies between."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

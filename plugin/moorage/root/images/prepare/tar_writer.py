@@ -1,4 +1,4 @@
-"""A tree of files written as one layer."""
+"""Writes a tree of files as one layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCK: Final = 1 << 20
 
 
 class Pack:
-    """A tar file that is being written; a file of several names is written once."""
+    """A tar file that is being written. A file with several names is written once."""
 
     def __init__(self, file: _Counted) -> None:
         self._file = file
@@ -29,7 +29,7 @@ class Pack:
         self.size = 0
 
     def add(self, tree: Tree, place: str = "") -> tuple[int, int]:
-        """Write it below `place`; how many entries, and bytes, that were."""
+        """Write a tree below `place`; the numbers of entries and bytes."""
         entries = size = 0
         for path, part in tree.walk(place):
             if path:
@@ -61,7 +61,7 @@ class Pack:
 
 
 class _Counted:
-    """What a tar file is written to: a file, with the digest of what has gone there."""
+    """A file to write to, with the digest and the size of what was written."""
 
     def __init__(self, file: IO[bytes], watch: Callable[[], None]) -> None:
         self._file = file
@@ -84,7 +84,7 @@ class _Counted:
 
 @contextmanager
 def packed(target: Path, watch: Callable[[], None]) -> Iterator[Pack]:
-    """Write a layer to `target`; `watch` is called now and then."""
+    """Write a layer to `target`. `watch` is called after each MiB."""
     with target.open("xb") as file:
         pack = Pack(_Counted(file, watch))
         yield pack

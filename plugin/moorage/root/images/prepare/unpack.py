@@ -86,7 +86,7 @@ class Unpacker:
         gone = done - needed
         for digest in gone:
             self.root.remove(f"{containerd_db.BLOBS}/{digest.removeprefix('sha256:')}")
-        self.database.forget(gone)
+        self.database.remove_packed(gone)
 
     def _unpack_image(self, image: Inner) -> None:
         below: Snapshot | None = None
@@ -116,7 +116,7 @@ class Unpacker:
                 raise MoorageError(f"the node image lacks what its unpacked layer {snapshot.number} stands on")
             layer = _Layer.on(below, files)
             if layer.flat:
-                self.database.orphan(snapshot)
+                self.database.detach(snapshot)
             self.pack.add(layer.written, f"{PLACE}/{snapshot.number}")
             self.whole[snapshot.key] = layer.whole
             self._link(snapshot)

@@ -1,4 +1,4 @@
-"""The uplinks of this node, each tried out on a stage: against the bare path, in turn, again and again."""
+"""Measures the uplinks of this node in a test network, in turns, and compares each one with the bare path."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from moorage.linux.netns import inside, path
 from moorage.node.uplink_speed import Record, Speed, Spread
 from moorage.root.net import gateway
 from moorage.root.net.bench import testbed, traffic
-from moorage.root.net.bench.testbed import OUTSIDE, Stage, await_way_out, host, stage
+from moorage.root.net.bench.testbed import OUTSIDE, Stage, await_default_route, host, stage
 from moorage.root.net.gateway import Gateway, Site
 
 BARE: Final = "bare"
 KERNEL: Final = "kernel"
 CARRIERS: Final = ("pasta", "slirp4netns")
 JOB: Final = 1
-# No fabric there: the port of one makes no difference.
+# The test network has no fabric: any port will do.
 PORT: Final = 339
 PLUG: Final = "uplink0"
-# As Podman has it start, but for root, who is not the owner of a user namespace, and in the foreground.
+# The options of Podman, but in the foreground, and as root: there is no user namespace here.
 _PASTA: Final = (
     *("--foreground", "--quiet", "--runas", "0", "--config-net", "--no-map-gw", "--mtu", "65520"),
     *("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--netns"),
 )
 _SLIRP4NETNS: Final = ("--configure", "--mtu", "65520", "--disable-host-loopback", "--netns-type", "path")
-# pasta gives up its rights before it looks for the namespace, and may then look at no other process's descriptors (seen
-# with 2023-03). Where AppArmor confines it, it may look below /tmp.
+# pasta gives up its privileges before it opens the namespace, and then cannot read descriptors of other processes (seen
+# with 2023-03). If AppArmor confines it, it can still read files below /tmp.
 _NAMED: Final = ("unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh")
 SLACK: Final = 30.0
 # What the estimate adds: for the namespaces, and for each figure (a Python that starts, and the warming of TCP).
@@ -52,7 +52,7 @@ NOTHING: Final = {"outward": 0.0, "inward": 0.0, "round_trip": traffic.LIMIT * 1
 
 @dataclass(frozen=True)
 class Way:
-    """From a network namespace to a server."""
+    """A path from a network namespace to a server."""
 
     namespace: int
     address: str
@@ -77,7 +77,7 @@ Told = Callable[[str], None]
 def measure(
     programs: Mapping[str, Path], versions: Mapping[str, str], repeat: int, seconds: float, told: Told = lambda _: None
 ) -> Record:
-    """All uplinks that are there; of those that do not work, why not. `told` hears how far it is."""
+    """The speeds of all uplinks on this node, and for each one that does not work the reason. `told` hears progress."""
     samples, left_out = try_out(programs, repeat, seconds, told)
     found = {name: summed_up(each) for name, each in samples.items()}
     bare = found.pop(BARE)
@@ -115,16 +115,16 @@ def try_out(
             except (MoorageError, OSError, NetlinkError) as error:
                 ways.pop(name, None)
                 left_out[name] = str(error)
-        # What is there and does not work must not look like what nobody has tried.
+        # An uplink that exists and does not work must not look like one that was not measured.
         broken = {name: [Sample(**NOTHING)] * repeat for name in left_out if name in programs or name == KERNEL}
         return compare(ways, repeat, seconds, told) | broken, left_out
 
 
 def compare(ways: Mapping[str, Way], repeat: int, seconds: float, told: Told = lambda _: None) -> Samples:
-    """Each way once a round, so that what disturbs one round disturbs all in it; another one begins each time.
+    """Measure each path once a round, so that a disturbance hits all of them. Each round begins with another one.
 
-    By one that breaks down nothing gets through (some pasta does for seconds); but the first, with which the others are
-    compared, must hold.
+    A path by which nothing gets through counts as zero (some pasta breaks down for seconds). The first path must work:
+    the others are compared with it.
     """
     names = list(ways)
     samples: Samples = {name: [] for name in names}
@@ -144,7 +144,7 @@ def summed_up(samples: Sequence[Sample]) -> Speed:
 
 
 def ratios(samples: Sequence[Sample], base: Sequence[Sample], name: str) -> Spread:
-    """Of one way to another, of what was measured in the same round."""
+    """The ratios of one path to another, each within a round."""
     return Spread.of([getattr(ours, name) / getattr(theirs, name) for ours, theirs in zip(samples, base, strict=True)])
 
 
@@ -166,12 +166,12 @@ def _figure(way: Way, name: str, seconds: float) -> float:
 
 
 def _try(way: Way) -> None:
-    """A driver may have started and yet lead nowhere."""
+    """Try a path once: a driver may run and yet lead nowhere."""
     _figure(way, "round_trip", 0.05)
 
 
 def _drivers(programs: Mapping[str, Path]) -> dict[str, Callable[[Stage], AbstractContextManager[int]]]:
-    """How each makes a job's network namespace that has a way out by it."""
+    """For each uplink, how to make a network namespace with a default route by it."""
 
     def pasta(scene: Stage) -> AbstractContextManager[int]:
         return _carried(
@@ -207,7 +207,7 @@ def _routed(scene: Stage) -> Iterator[int]:
 
 @contextmanager
 def _carried(scene: Stage, command: Callable[[int, str], Sequence[str]]) -> Iterator[int]:
-    """By a process, to which an empty file is lent, and which is ended afterwards."""
+    """Run an uplink that is a process, with an empty file for its use, until the block ends."""
     with host() as job, NamedTemporaryFile(prefix="moorage-") as file:
         words = command(job, file.name)
         with inside(scene.node):
@@ -224,7 +224,7 @@ def _carried(scene: Stage, command: Callable[[int, str], Sequence[str]]) -> Iter
 
 def _await_carrier(carrier: subprocess.Popen[bytes], job: int) -> None:
     try:
-        await_way_out(job, lambda: carrier.poll() is not None)
+        await_default_route(job, lambda: carrier.poll() is not None)
     except MoorageError:
         if carrier.poll() is None:
             raise

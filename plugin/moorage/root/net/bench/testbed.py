@@ -1,4 +1,4 @@
-"""Hosts of our own for a while: network namespaces that nothing keeps but this process."""
+"""A test network of two hosts: network namespaces that end with this process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from moorage.linux.netns import create, inside
 CABLE: Final = "eth0"
 NODE: Final = IPv4Interface("192.0.2.1/24")
 OUTSIDE: Final = IPv4Interface("192.0.2.2/24")
-# What the uplink `kernel` needs of a node. A new network namespace has some of what this one was told.
+# The settings that the uplink `kernel` needs on a node. A new network namespace inherits only some of them.
 ROUTER: Final = {
     "ipv4/ip_forward": "1",
     "ipv4/conf/all/rp_filter": "0",
     "ipv4/ip_local_port_range": "32768 60999",
 }
 READY: Final = 10.0
-# What /sys shows of links depends on who has mounted it.
+# /sys shows the links of the network namespace in which it was mounted.
 _HAND_OVER: Final = """
 mount -t sysfs sysfs /sys
 for queue in "/sys/class/net/$1/queues"/rx-*; do echo "$2" >"$queue/rps_cpus"; done
@@ -36,7 +36,7 @@ _GROUP: Final = 32
 
 @dataclass(frozen=True)
 class Stage:
-    """A node, whose way out leads to one other host."""
+    """A node whose default route leads to one other host."""
 
     node: int
     outside: int
@@ -76,28 +76,28 @@ def host() -> Iterator[int]:
         os.close(namespace)
 
 
-def await_way_out(namespace: int, given_up: Callable[[], bool]) -> None:
-    """Until somebody else has given it one."""
+def await_default_route(namespace: int, given_up: Callable[[], bool]) -> None:
+    """Wait until another process has made a default route in the network namespace."""
     end = time.monotonic() + READY
     with inside(namespace), links() as here:
-        while here.way_out() is None:
+        while here.default_link() is None:
             if given_up() or time.monotonic() > end:
                 raise MoorageError(f"made no network within {READY:g} s")
             time.sleep(0.02)
 
 
 def pair() -> tuple[int, int]:
-    """For a host that asks and one that answers, the same throughout; with a single one they share it."""
+    """The processors for the asking and the answering host. If there is only one, they share it."""
     here = sorted(os.sched_getaffinity(0))
     return here[0], here[1 % len(here)]
 
 
 def receives(processor: int, link: str) -> None:
-    """Have it do what comes in by this link of the network namespace that we are in."""
+    """Let this processor handle incoming packets of a link in the present network namespace."""
     run(["unshare", "--mount", "sh", "-euc", _HAND_OVER, "sh", link, mask(processor)])
 
 
 def mask(processor: int) -> str:
-    """As the kernel reads sets of processors: hexadecimal, 32 of them in a group, the last ones first."""
+    """A set of one processor as the kernel reads it: hexadecimal, in groups of 32, the highest first."""
     groups, place = divmod(processor, _GROUP)
     return ",".join([f"{1 << place:08x}", *["00000000"] * groups])

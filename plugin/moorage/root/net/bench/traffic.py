@@ -1,6 +1,6 @@
-"""TCP from one network namespace to another: how much gets through, and how soon an answer comes.
+"""Measures TCP from one network namespace to another: throughput, and the time of a round trip.
 
-Two processes of these lines get as much through a pair of links as iperf3 does, so that a node needs nothing for it.
+Two processes of this program reach the throughput of iperf3 over a pair of links, so a node needs no other program.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-# What the client's first byte asks of the server: to take, to give, or to answer.
+# The client's first byte tells the server what to do: take data, give data, or answer each byte.
 TAKE, GIVE, ANSWER = b"t", b"g", b"a"
 LIMIT: Final = 10.0
 BLOCK: Final = 1 << 20
-# In which the kernel finds out how much it may send at a time.
+# Seconds in which the kernel finds out how much it can send at a time. They are not measured.
 WARMING: Final = 0.2
 RATE: Final = struct.Struct("!d")
 
 
 @contextmanager
 def serving(cpu: int) -> Iterator[int]:
-    """A server in this thread's network namespace, at all its addresses; yields its port."""
-    with socket.create_server(("", 0)) as ears:
-        handed_on = ears.fileno()
-        words = [sys.executable, "-IS", __file__, "serve", str(cpu), str(handed_on)]
-        with subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[handed_on]) as server:
+    """Run a server at all addresses of this thread's network namespace; yields its port."""
+    with socket.create_server(("", 0)) as listener:
+        descriptor = listener.fileno()
+        words = [sys.executable, "-IS", __file__, "serve", str(cpu), str(descriptor)]
+        with subprocess.Popen(words, stdin=subprocess.DEVNULL, pass_fds=[descriptor]) as server:
             try:
-                yield int(ears.getsockname()[1])
+                yield int(listener.getsockname()[1])
             finally:
                 server.kill()
 
 
-def serve(handed_on: int) -> None:
-    with socket.socket(fileno=handed_on) as ears:
+def serve(descriptor: int) -> None:
+    with socket.socket(fileno=descriptor) as listener:
         while True:
-            connection, _ = ears.accept()
-            # Whoever leaves in the middle has what he wanted.
+            connection, _ = listener.accept()
+            # The client may close at any time.
             with connection, suppress(OSError):
                 connection.settimeout(LIMIT)
                 {TAKE: take, GIVE: give, ANSWER: answer}[connection.recv(1)](connection)
 
 
 def take(connection: socket.socket) -> None:
-    """Until the other side has got word of how much that was."""
+    """Receive data for a while, tell the client the throughput, and wait until the client closes."""
     seconds = RATE.unpack(connection.recv(RATE.size, socket.MSG_WAITALL))[0]
     connection.sendall(RATE.pack(received(connection, seconds)))
     while connection.recv(BLOCK):
@@ -70,7 +70,7 @@ def answer(connection: socket.socket) -> None:
 
 
 def received(connection: socket.socket, seconds: float) -> float:
-    """Gbit/s."""
+    """The throughput of received data in Gbit/s."""
     block = bytearray(BLOCK)
     start = time.monotonic() + WARMING
     while time.monotonic() < start:
@@ -82,7 +82,7 @@ def received(connection: socket.socket, seconds: float) -> float:
 
 
 def outward(connection: socket.socket, seconds: float) -> float:
-    """As much as arrives, which is less than what was sent."""
+    """The throughput of data that arrives at the server in Gbit/s: less than what was sent."""
     connection.sendall(TAKE + RATE.pack(seconds))
     block = bytes(BLOCK)
     while not select.select([connection], [], [], 0)[0]:
@@ -91,12 +91,13 @@ def outward(connection: socket.socket, seconds: float) -> float:
 
 
 def inward(connection: socket.socket, seconds: float) -> float:
+    """The throughput of data from the server in Gbit/s."""
     connection.sendall(GIVE)
     return received(connection, seconds)
 
 
 def round_trip(connection: socket.socket, seconds: float) -> float:
-    """Microseconds."""
+    """The median time of a round trip in microseconds."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(ANSWER)
     times = []

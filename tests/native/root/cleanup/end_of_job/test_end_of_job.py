@@ -17,7 +17,7 @@ from moorage.linux.process import Process
 from moorage.node.config import schema
 from moorage.root import lock, rundir, state, systemd
 from moorage.root.cleanup import end_of_job, trash
-from moorage.root.cleanup.end_of_job import clear
+from moorage.root.cleanup.end_of_job import clean_up
 from moorage.root.cleanup.sweep import Found, sweep
 from moorage.root.records import record, start_log
 from moorage.root.records.record import Ending
@@ -82,7 +82,7 @@ def test_half_made(moor: Callable[..., State], tree: Path, done: int) -> None:
         lambda: mounts.unmount(JOB.scratch),
         lambda: mounts.unmount(JOB.run),
         JOB.run.rmdir,
-        lambda: trash.take(PLACE / "17"),
+        lambda: trash.put(PLACE / "17"),
     ]
     for step in undo[: done + 1]:
         step()
@@ -199,7 +199,7 @@ def test_it_is_put_on_record(moor: Callable[..., State]) -> None:
     moor("directory")
     for word in ("podman", "ready", "down"):
         start_log.note(JOB, word)
-    assert clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
+    assert clean_up(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
     (kept,) = on_record()
     assert (kept["job"], kept["outcome"], kept["ending"], kept["leftovers"]) == (17, "ready", "orderly", [])
     assert kept["usage"]["cpu_seconds"] >= 0
@@ -210,10 +210,10 @@ def test_what_stays_is_on_record_once(moor: Callable[..., State], monkeypatch: p
     moor()
     with monkeypatch.context() as patch:
         patch.setattr(end_of_job, "remove", lambda *_: {"x": "busy"})
-        assert clear(JOB.id, Deadline(30), Ending("epilog"))
+        assert clean_up(JOB.id, Deadline(30), Ending("epilog"))
     (kept,) = on_record()
     assert [(one["what"], one["cause"]) for one in kept["leftovers"]] == [("run directory", "x: busy")]
-    assert clear(JOB.id, Deadline(30), Ending("epilog")) == []
+    assert clean_up(JOB.id, Deadline(30), Ending("epilog")) == []
     assert on_record() == [kept]
     assert state.jobs() == []
 
@@ -223,5 +223,5 @@ def test_a_record_that_cannot_be_made_keeps_nothing(
 ) -> None:
     moor()
     monkeypatch.setattr(record, "ended", lambda *_: 1 / 0)
-    assert clear(JOB.id, Deadline(30), Ending("epilog")) == []
+    assert clean_up(JOB.id, Deadline(30), Ending("epilog")) == []
     assert state.jobs() == []

@@ -41,7 +41,7 @@ class TestWhatStays:
     ) -> None:
         """No user may have a node drained by that; the next sweep comes back to it."""
         moor()
-        monkeypatch.setattr(epilog, "clear", lambda *_: [self.left("process")])
+        monkeypatch.setattr(epilog, "clean_up", lambda *_: [self.left("process")])
         monkeypatch.setenv("SLURM_JOB_ID", "17")
         with monkeypatch.context() as patch, Peer(USER, tree / "init") as contained:
             patch.setattr(cgroup, "put", lambda *_: None)
@@ -190,7 +190,7 @@ class TestWhatStays:
     def test_an_error_nobody_foresaw(self, moor: Callable[..., State], monkeypatch: pytest.MonkeyPatch) -> None:
         moor()
         with monkeypatch.context() as patch:
-            patch.setattr(trash, "take", lambda _: 1 / 0)
+            patch.setattr(trash, "put", lambda _: 1 / 0)
             patch.setattr(cgroup, "remove", lambda _: 1 / 0)
             (left,) = cleared()
         assert (left.what, left.ours) == ("cgroup", True)

@@ -70,4 +70,4 @@ def test_the_way_into_the_trash(place: Path) -> None:
     for _ in range(2):
         (place / "17/a").mkdir(parents=True)
         count_as(place / "17", 6)
-        assert trash.take(place / "17")
+        assert trash.put(place / "17")

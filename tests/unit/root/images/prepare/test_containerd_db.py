@@ -58,7 +58,7 @@ def test_a_layer_and_one_upon_it() -> None:
 def test_a_layer_that_stands_on_nothing_any_more() -> None:
     made = database()
     first = made.add("sha256:a", None, 1, 1)
-    made.orphan(made.add("sha256:b", first, 1, 1))
+    made.detach(made.add("sha256:b", first, 1, 1))
     assert made.unpacked()["sha256:b"].parent == ""
     assert made.snapshots.bucket("v1", "parents").items == {}
     assert made.known.bucket("v1", "k8s.io", "snapshots", "overlayfs", "sha256:a", "children").items == {}
@@ -73,7 +73,7 @@ def test_what_is_dropped_is_pointed_to_by_nobody() -> None:
     labels.set("containerd.io/gc.ref.content.l.1", "sha256:kept")
     for name in ("sha256:gone", "sha256:kept", "sha256:config"):
         blobs.bucket(name)
-    made.forget({"sha256:gone"})
+    made.remove_packed({"sha256:gone"})
     made.point("sha256:config", "sha256:key")
     assert set(blobs.items) == {b"sha256:manifest", b"sha256:kept", b"sha256:config"}
     assert set(labels.items) == {b"containerd.io/gc.ref.content.config", b"containerd.io/gc.ref.content.l.1"}
