@@ -315,7 +315,7 @@ FAULTS: dict[str, tuple[Break, str]] = {
     ),
     "an unknown setting": (
         setting("scratch:", "nodes: 2\nscratch:"),
-        "configuration: /run/site/moorage.yaml:1: there is no setting nodes",
+        "configuration: /run/site/moorage.yaml:1: there is no key nodes",
     ),
     "a unit missing": (
         without("etc/systemd/system/moorage-warden@.service"),

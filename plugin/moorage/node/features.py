@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from moorage.common.errors import UserError
 from moorage.common.hardware import Bind, Hardware, Resource
 from moorage.node import cdi
 from moorage.node.config import load
-from moorage.node.config.schema import read
+from moorage.node.config.schema import key, known_keys
 from moorage.node.config.values import assignments, binds, devices, gres
 from moorage.node.config.values import cdi as cdi_names
 from moorage.node.factcache import Facts
@@ -43,11 +43,11 @@ _NUMBER: Final = re.compile(r"[0-9]{1,5}")
 class Feature:
     """One file; without `gres` it is for every job."""
 
-    gres: str | None = field(default=None, metadata=read(gres()))
-    devices: tuple[str, ...] = field(default=(), metadata=read(devices(EACH)))
-    binds: tuple[str, ...] = field(default=(), metadata=read(binds()))
-    environment: tuple[str, ...] = field(default=(), metadata=read(assignments()))
-    cdi: tuple[str, ...] = field(default=(), metadata=read(cdi_names(EACH)))
+    gres: str | None = key(gres(), None)
+    devices: tuple[str, ...] = key(devices(EACH), ())
+    binds: tuple[str, ...] = key(binds(), ())
+    environment: tuple[str, ...] = key(assignments(), ())
+    cdi: tuple[str, ...] = key(cdi_names(EACH), ())
     path: Path = field(default=Path(), compare=False)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -62,7 +62,7 @@ class Feature:
 
     def values(self) -> Iterator[tuple[str, object, str]]:
         """What its file sets, and where."""
-        for name in (one.name for one in fields(self) if "read" in one.metadata):
+        for name in known_keys(Feature):
             if name in self.sources:
                 yield name, getattr(self, name), self.sources[name]
 
@@ -73,15 +73,22 @@ class Feature:
         return Hardware.joined([own, *vendors])
 
     def resource(self, known: Known = NONE) -> Resource:
-        """All of it, with every device that this node has of its resource; `gres` has to be set."""
-        numbered = [one for one in (*self.devices, *self.cdi) if EACH in one]
-        numbers = sorted({number for one in numbered for number in _numbers(one, known)}, key=int)
-        # What lies beside those that are numbered is everybody's.
-        names = [_numbered(numbered, [number]) for number in numbers]
-        if not numbered:
-            names = [(one,) for one in (*self.devices, *self.cdi)]
-        units = (tuple(device for one in unit for device in _nodes(one, known)) for unit in names)
+        """The generic resource of the file, with every unit that this node has; `gres` has to be set."""
+        numbers = self._numbers_here(known)
+        units = (_openable(unit, known) for unit in self._units(numbers))
         return Resource(self.gres or "", tuple(filter(None, units)), self.hardware(numbers, known))
+
+    def _units(self, numbers: Sequence[str]) -> list[tuple[str, ...]]:
+        """The names of the devices of each unit. Beside numbered devices, those without a number are everybody's."""
+        names = (*self.devices, *self.cdi)
+        if numbered := [name for name in names if EACH in name]:
+            return [_numbered(numbered, [number]) for number in numbers]
+        return [(name,) for name in names]
+
+    def _numbers_here(self, known: Known) -> list[str]:
+        """The numbers for which this node has any of the numbered devices, in their order."""
+        patterns = [name for name in (*self.devices, *self.cdi) if EACH in name]
+        return sorted({number for pattern in patterns for number in _numbers_of(pattern, known)}, key=int)
 
     def unknown(self, numbers: Sequence[str], known: Known) -> Iterator[str]:
         """Which of the vendors' devices no vendor has told of."""
@@ -92,16 +99,28 @@ def _numbered(devices: Iterable[str], numbers: Sequence[str]) -> tuple[str, ...]
     return tuple(one.replace(EACH, number) for one in devices for number in (numbers if EACH in one else ("",)))
 
 
-def _nodes(name: str, known: Known) -> tuple[str, ...]:
-    """What a job that has the device may open: not what all of the vendor's have in common."""
-    return (name,) if name.startswith("/") else known[name].own.devices if name in known else ()
+def _openable(unit: Iterable[str], known: Known) -> tuple[str, ...]:
+    """The device files that a job with this unit may open, without those that all of a vendor's devices share."""
+    return tuple(device for name in unit for device in _own_devices(name, known))
 
 
-def _numbers(device: str, known: Known = NONE) -> Iterator[str]:
-    """Those that there are on this node."""
-    form = re.compile(re.escape(device).replace(EACH, f"({_NUMBER.pattern})", 1).replace(EACH, r"\1"))
-    there = Path("/").glob(re.sub(f"{EACH}+", "*", device).lstrip("/")) if device.startswith("/") else known
-    return (match[1] for one in there if (match := form.fullmatch(str(one))))
+def _own_devices(name: str, known: Known) -> tuple[str, ...]:
+    if name.startswith("/"):
+        return (name,)
+    return known[name].own.devices if name in known else ()
+
+
+def _numbers_of(pattern: str, known: Known) -> Iterator[str]:
+    """The numbers for which there is a device of this name, such as 0 and 1 for /dev/nvidia%."""
+    # All numbers in one name are the same.
+    form = re.compile(re.escape(pattern).replace(EACH, f"({_NUMBER.pattern})", 1).replace(EACH, r"\1"))
+    there = map(str, devices_like(pattern)) if pattern.startswith("/") else known
+    return (match[1] for name in there if (match := form.fullmatch(name)))
+
+
+def devices_like(pattern: str) -> Iterator[Path]:
+    """The files of this node whose names may fit."""
+    return Path("/").glob(re.sub(f"{EACH}+", "*", pattern).lstrip("/"))
 
 
 def place() -> Path:

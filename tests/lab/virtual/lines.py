@@ -38,7 +38,7 @@ FAILS = {
     "no uplink": r"no way for containers .* \(pasta: not allowed .*; slirp4netns: not installed.*\): install one .*",
     "old pasta, no other": r"no way for containers .* \(pasta: too old: .*; slirp4netns: not installed.*\): .*",
     "uplink that the site forbids": r"uplink=slirp4netns cannot be had .* \(not allowed .*\): leave uplink away, or .*",
-    "typo": rf"{CONFIGURATION}:\d+: there is no setting node_fualt: use one of node_fault, .*",
+    "typo": rf"{CONFIGURATION}:\d+: there is no key node_fualt: did you mean node_fault\?",
     "wrong value": rf"{CONFIGURATION}:\d+: epilog_limit is 'soon': give seconds, from 1 to 3600",
     "not YAML": rf"{CONFIGURATION}:\d+: this is not YAML: .*",
     "writable by all": rf"{CONFIGURATION} can be written by others than root: chown root: .*; chmod 644 .*",

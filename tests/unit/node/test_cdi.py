@@ -207,7 +207,7 @@ def test_the_doctor_says_so_before_a_job_needs_it(
 def test_the_labs_device_is_the_same_by_its_site_and_by_its_vendor(
     places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "_numbers", lambda *_: ["0"])
+    monkeypatch.setattr(features, "devices_like", lambda _: iter([Path("/dev/lab0")]))
     (places[0] / "lab.yaml").write_text(feature.VENDORS.read_text())
     resources = []
     for fragment in (feature.FRAGMENT, feature.OF_VENDORS):
