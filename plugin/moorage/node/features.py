@@ -9,17 +9,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from moorage.common.errors import UserError
 from moorage.common.hardware import Bind, Hardware, Resource
-from moorage.node import cdi
 from moorage.node.config import load
 from moorage.node.config.schema import key, known_keys
 from moorage.node.config.values import assignments, binds, devices, gres
 from moorage.node.config.values import cdi as cdi_names
 from moorage.node.factcache import Facts
 from moorage.node.finding import Finding
+
+if TYPE_CHECKING:
+    from moorage.node import cdi
 
 DIRECTORY: Final = "features.d"
 CHECK: Final = "features"
@@ -33,7 +35,7 @@ EACH: Final = "%"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 # The devices of which vendors have told.
-Known = Mapping[str, cdi.Device]
+Known = Mapping[str, "cdi.Device"]
 NONE: Final[Known] = {}
 
 _NUMBER: Final = re.compile(r"[0-9]{1,5}")
@@ -213,7 +215,13 @@ def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]], facts:
 
 def vendors(features: Iterable[Feature], facts: Facts | None = None) -> Known:
     """What these want of vendors; a UserError if a vendor's word is none."""
-    return cdi.known([name for feature in features for name in feature.cdi], facts or Facts())
+    names = [name for feature in features for name in feature.cdi]
+    if not names:
+        return {}
+    # Only here: most sites name no vendor's devices.
+    from moorage.node import cdi
+
+    return cdi.known(names, facts or Facts())
 
 
 def _looked_for(feature: Feature, has: Mapping[str, Sequence[str]], known: Known) -> tuple[Hardware, str | None]:
