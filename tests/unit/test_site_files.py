@@ -22,8 +22,8 @@ from virtual.guest import guide
 ROOT = Path(__file__).parents[2]
 PAGES = sorted({*ROOT.glob("docs/**/*.md"), *ROOT.glob("ansible/*.md")})
 OPTIONS = role.read("meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-SETTINGS = {name.partition(".")[0] for name in schema.settings()}
-OF_A_FEATURE = set(schema.settings(Feature))
+SETTINGS = {name.partition(".")[0] for name in schema.known_keys()}
+OF_A_FEATURE = set(schema.known_keys(Feature))
 GROUPS = set(re.findall(r"^  hosts: (\w+)$", (ROOT / "ansible/install.yml").read_text(), re.MULTILINE))
 PARAGRAPH = re.compile(r"^\n((?: {4}.+\n)+)", re.MULTILINE)
 ROLES = re.compile(r"\bmoorage_[a-z_]+")

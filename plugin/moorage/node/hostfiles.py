@@ -1,10 +1,11 @@
-"""The files in which this node describes itself; a test puts another tree in their place."""
+"""The files by which this node describes itself. Tests use another root directory."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -18,13 +19,13 @@ class Node:
         return self.path(name).exists()
 
     def text(self, name: str) -> str:
-        """The content of the file, empty where there is none to read."""
+        """The content of the file; empty if it cannot be read."""
         with suppress(OSError):
             return self.path(name).read_text(errors="replace")
         return ""
 
     def conceals(self, name: str) -> bool:
-        """Whether there is such a file, and it is not for us to read."""
+        """Whether the file exists and this process may not read it."""
         try:
             self.path(name).open().close()
         except OSError as error:
@@ -34,3 +35,7 @@ class Node:
     def number(self, name: str) -> int | None:
         text = self.text(name).strip()
         return int(text) if text.isdecimal() else None
+
+
+# The node on which this process runs.
+HERE: Final = Node()

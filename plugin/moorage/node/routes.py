@@ -1,4 +1,4 @@
-"""The routes of this node, as the kernel lists them in files: for decisions that are too small for its netlink."""
+"""The routes of this node, read from the kernel's files: for decisions that are too small for netlink."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from moorage.node import routes
 from moorage.node.hostfiles import Node
 
 if TYPE_CHECKING:
@@ -17,15 +16,15 @@ IPV4: Final = "/proc/net/route"
 IPV6: Final = "/proc/net/ipv6_route"
 ANYWHERE_4: Final = "00000000"
 ANYWHERE_6: Final = "0" * 32
-# Networks of a pool.
+# Networks of a pool that are looked at.
 TRIED: Final = 1024
-# Into so many times two parts the pool is divided: one is the default network's, in others all further ones are made.
+# The pool is halved so many times. The first part is for the default network, the others for further networks.
 HALVINGS: Final = 2
 LEAST: Final = 2
 
 
 def networks(node: Node) -> Iterator[IPv4Network]:
-    """Where it has a route to, beside the one to everywhere."""
+    """The networks to which the node has a route, without the default route."""
     # Only here: few jobs need it.
     from ipaddress import IPv4Network
 
@@ -33,7 +32,7 @@ def networks(node: Node) -> Iterator[IPv4Network]:
 
 
 def masked(node: Node) -> Iterator[tuple[int, int]]:
-    """The same as numbers: an address and its mask."""
+    """The same networks as numbers: an address and its mask."""
     for line in node.text(IPV4).splitlines()[1:]:
         _, target, _, _, _, _, _, mask, *_ = line.split()
         if mask != ANYWHERE_4:
@@ -41,7 +40,7 @@ def masked(node: Node) -> Iterator[tuple[int, int]]:
 
 
 def free(pool: str, bits: int, taken: Iterable[tuple[int, int]]) -> Iterator[str]:
-    """The networks of so many bits in the pool that none of these routes leads to."""
+    """The networks of the pool, of so many bits, to which none of the routes leads."""
     others = list(taken)
     address, _, own_bits = pool.partition("/")
     first, own = int.from_bytes(socket.inet_aton(address), "big"), (1 << 32) - (1 << 32 - bits)
@@ -51,12 +50,12 @@ def free(pool: str, bits: int, taken: Iterable[tuple[int, int]]) -> Iterator[str
 
 
 def leads_out(node: Node, *, by: Sequence[str] = (IPV4, IPV6)) -> bool:
-    """Whether it has a way to all that it has no other route to."""
-    return any(_is_way_out(line.split()) for table in by for line in node.text(table).splitlines())
+    """Whether the node has a default route."""
+    return any(_is_default(line.split()) for table in by for line in node.text(table).splitlines())
 
 
-def _is_way_out(route: Sequence[str]) -> bool:
-    """In the one table a link comes first, then target and others; in the other the target, and the link last."""
+def _is_default(route: Sequence[str]) -> bool:
+    """IPv4's table has the link first, then the target; IPv6's has the target first and the link last."""
     match route:
         case [_, target, _, _, _, _, _, mask, _, _, _]:
             return target == mask == ANYWHERE_4
@@ -66,18 +65,18 @@ def _is_way_out(route: Sequence[str]) -> bool:
 
 
 def _number(digits: str) -> int:
-    """As the kernel prints it: the number that four bytes in the order of the network are to this machine."""
+    """The address as a number. The kernel prints its four bytes as this machine reads a number."""
     return int.from_bytes(int(digits, 16).to_bytes(4, sys.byteorder), "big")
 
 
 def choose_subnets(node: Node, pool: str) -> tuple[str, ...]:
-    """The parts of the pool; those to which this node has a route are left out, unless too few remain."""
-    return free_subnets(node, pool) or tuple(routes.free(pool, _bits(pool), ()))
+    """The parts of the pool, without those to which this node has a route, unless too few remain."""
+    return free_subnets(node, pool) or tuple(free(pool, _bits(pool), ()))
 
 
 def free_subnets(node: Node, pool: str) -> tuple[str, ...]:
-    """The parts to which this node has no route; none where they are too few."""
-    found = tuple(routes.free(pool, _bits(pool), routes.masked(node)))
+    """The parts of the pool to which this node has no route; none if they are too few."""
+    found = tuple(free(pool, _bits(pool), masked(node)))
     return found if len(found) >= LEAST else ()
 
 

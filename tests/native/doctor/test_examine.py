@@ -155,7 +155,7 @@ def test_a_byte_that_has_changed_shows_to_whoever_reads_all(site: Site) -> None:
 def test_all_faults_of_a_configuration_are_named(site: Site) -> None:
     site.configured("scratch:", "nodes: 2\npids_max: many\nscratch:")
     assert [finding.cause.partition(": ")[2] for finding in examined(site).findings] == [
-        "there is no setting nodes",
+        "there is no key nodes",
         "pids_max is 'many'",
     ]
 

@@ -59,7 +59,7 @@ FAULTS = {name: fault for name, fault in EVERYWHERE.items() if fault.made_up} | 
     ),
     "uplinks measured on another kernel": made_up(
         Effect.ADVICE,
-        r"uplink: another kernel or program has come since the uplinks were measured: pasta, slirp4netns.*",
+        r"uplink: the kernel or a program has changed since the uplinks were measured: pasta, slirp4netns.*",
         measured_on_another_kernel,
     ),
 }

@@ -49,7 +49,7 @@ def later(seconds: float) -> Change:
 CONFIGURATION: dict[str, Fault] = {
     "typo": on_both(
         FAILS,
-        r"configuration: <configuration>:\d+: there is no setting node_fualt: did you mean node_fault\?",
+        r"configuration: <configuration>:\d+: there is no key node_fualt: did you mean node_fault\?",
         lambda at: setting(at.configuration, "node_fualt: drain"),
     ),
     "wrong value": on_both(
@@ -74,12 +74,12 @@ CONFIGURATION: dict[str, Fault] = {
     ),
     "accounts that nobody checks": on_both(
         FOUND,
-        r"policy: policy.accounts keeps nobody out: Slurm takes .*: AccountingStorageEnforce=.*",
+        r"policy: policy.accounts refuses nobody: Slurm does not .*: AccountingStorageEnforce=.*",
         lambda at: setting(at.configuration, "policy: {accounts: [physics]}"),
     ),
     "QOS that an old Slurm does not tell": made_up(
         FOUND,
-        r"policy: policy.qos keeps every job out: before .*",
+        r"policy: policy.qos refuses every job: before .*",
         lambda at: both(
             setting(at.configuration, "policy: {qos: [normal]}"),
             edited(at.slurm_conf, "^PrologTimeout", "AccountingStorageEnforce=qos\nPrologTimeout"),
@@ -195,7 +195,7 @@ KUBERNETES: dict[str, Fault] = {
     "no kind in PATH": made_up(FOUND, r"kubernetes: there is no program kind: .*", lambda at: away(at.program("kind"))),
     "mute kind": made_up(
         FOUND,
-        r"kubernetes: <kind> is mute when asked for its version.*",
+        r"kubernetes: <kind> is silent about its version.*",
         lambda at: instead(at.program("kind"), "#!/bin/sh\n", 0o755),
     ),
     "old kind": Fault(
@@ -210,7 +210,7 @@ KUBERNETES: dict[str, Fault] = {
     ),
     "old kubectl": on_both(
         ADVICE,
-        r"kubernetes: kubectl says Client Version: v1\.30\.1, and is too far from Kubernetes 1\.36\.\d.*: install .*",
+        r"kubernetes: kubectl says Client Version: v1\.30\.1, which is too far from Kubernetes 1\.36\.\d.*: install .*",
         lambda at: printing(at.program("kubectl"), "Client Version: v1.30.1"),
     ),
     "kubectl of another age": made_up(

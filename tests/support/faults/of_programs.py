@@ -26,7 +26,7 @@ PROGRAMS: dict[str, Fault] = {
     ),
     "mute podman": on_both(
         FAILS,
-        r"podman: <podman> is mute when asked for its version: install podman 4\.9 or newer",
+        r"podman: <podman> is silent about its version: install podman 4\.9 or newer",
         lambda at: instead(at.program("podman"), "#!/bin/sh\n", 0o755),
     ),
     "no policy.json": on_both(
@@ -80,17 +80,17 @@ PROGRAMS: dict[str, Fault] = {
 UPLINKS: dict[str, Fault] = {
     "no uplink": on_both(
         FAILS,
-        r"uplink: no way for containers .* \(pasta: not allowed .*; slirp4netns: not installed.*\): install one .*",
+        r"uplink: no uplink can be used .* \(pasta: not allowed .*; slirp4netns: not installed.*\): install one .*",
         lambda at: both(away(at.program("slirp4netns")), setting(at.configuration, "uplink: {allowed: [slirp4netns]}")),
     ),
     "no uplink's program": made_up(
         FOUND,
-        r"uplink: no way for containers to reach the outside .*",
+        r"uplink: no uplink can be used .*",
         lambda at: away(at.program("pasta"), at.program("slirp4netns")),
     ),
     "old pasta, no other": on_both(
         FAILS,
-        r"uplink: no way for containers .* \(pasta: too old: .*; slirp4netns: not installed.*\): .*",
+        r"uplink: no uplink can be used .* \(pasta: too old: .*; slirp4netns: not installed.*\): .*",
         lambda at: both(printing(at.program("pasta"), "pasta 2023_06_01"), away(at.program("slirp4netns"))),
     ),
     "uplink that the site forbids": in_guest(
@@ -108,7 +108,7 @@ USERS: dict[str, Fault] = {
         FAILS,
         "",
         lambda at: told(SLURM_JOB_UID="0", SLURM_JOB_USER="root"),
-        job=r"root has no use for --k8s: submit the job as a user",
+        job=r"root cannot use --k8s: submit the job as a user",
     ),
     "two ids": in_guest(
         FAILS,
@@ -159,7 +159,7 @@ USERS: dict[str, Fault] = {
 NETWORKS: dict[str, Fault] = {
     "no PrologFlags": on_both(
         ADVICE,
-        rf"{SEVERAL}<slurm_conf> has not PrologFlags=Alloc, without which .*: set it, or .*",
+        rf"{SEVERAL}<slurm_conf> lacks PrologFlags=Alloc, so other nodes .*: set it, or .*",
         lambda at: edited(at.slurm_conf, "^PrologFlags=.*", ""),
     ),
     "no VXLAN": Fault(

@@ -72,7 +72,7 @@ SHIM: dict[str, Fault] = {
 SLURM: dict[str, Fault] = {
     "old slurm": on_both(
         FAILS,
-        r"slurm: this node runs slurm 23\.02\.7: 23\.11 is the oldest Slurm that can do this",
+        r"slurm: this node runs slurm 23\.02\.7: install Slurm 23\.11 or newer",
         lambda at: both(printing(at.program("slurmd"), "slurm 23.02.7"), patched(at.shim, RELEASE, OLD_SHIM)),
     ),
     "linuxproc": on_both(
@@ -129,22 +129,22 @@ SLURM: dict[str, Fault] = {
     ),
     "no slurm.conf": in_guest(
         FAILS,
-        r"slurm: /etc/slurm/no.conf says nothing of prologs and plug-ins: see that slurmd's SLURM_CONF names .*",
+        r"slurm: /etc/slurm/no.conf names neither prologs nor plug-ins: see that slurmd's SLURM_CONF names .*",
         lambda at: told(SLURM_CONF="/etc/slurm/no.conf"),
     ),
     "slurm.conf of another kind": made_up(
         FOUND,
-        r"slurm: <slurm_conf> says nothing of prologs and plug-ins: see that slurmd's SLURM_CONF names .*",
+        r"slurm: <slurm_conf> names neither prologs nor plug-ins: see that slurmd's SLURM_CONF names .*",
         lambda at: instead(at.slurm_conf, "ClusterName=site\n"),
     ),
     "no JobAcctGatherType": on_both(
         ADVICE,
-        r"slurm: <slurm_conf> has JobAcctGatherType=jobacct_gather/none, with which .*: set .*",
+        r"slurm: <slurm_conf> has JobAcctGatherType=jobacct_gather/none, so sacct .*: set .*",
         lambda at: edited(at.slurm_conf, "^JobAcctGatherType=.*", ""),
     ),
     "devices for every job": on_both(
         ADVICE,
-        r"slurm: <slurm>/cgroup.conf has not ConstrainDevices=yes, so .*: tape: set it .*",
+        r"slurm: <slurm>/cgroup.conf lacks ConstrainDevices=yes, so .*: tape: set it .*",
         lambda at: both(
             edited(at.slurm / "cgroup.conf", "^ConstrainDevices=.*", "ConstrainDevices=no"),
             planted(at.features / "tape.yaml", "gres: tape\ndevices: [/dev/tape%]\n"),
@@ -175,7 +175,7 @@ KERNEL: dict[str, Fault] = {
     ),
     "old kernel": Fault(
         FAILS,
-        r"kernel: the kernel is [2-5]\.[0-9]\S*: 5\.14 is the oldest that can do this",
+        r"kernel: the kernel is [2-5]\.[0-9]\S*: boot Linux 5\.14 or newer",
         guest=lambda at: through("setarch", "--uname-2.6"),
         made_up=lambda at: kernel_called("5.10.0", at),
     ),
@@ -252,7 +252,7 @@ KERNEL: dict[str, Fault] = {
     ),
     "clock not right yet": made_up(
         ADVICE,
-        r"clock: the service that keeps this node's clock has not got it right yet: .*",
+        r"clock: this node's clock is not synchronized yet: .*",
         lambda at: both(
             linked(at.unit("multi-user.target.wants/chrony.service"), "/usr/lib/systemd/system/chrony.service"),
             attribute("moorage.doctor.clock.in_step", lambda: False),

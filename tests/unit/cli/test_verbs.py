@@ -85,7 +85,7 @@ def test_config_names_everything_that_is_wrong(tmp_path: Path, capsys: pytest.Ca
     assert f"scratch.size: 3G  # {file}:2" in said.out.splitlines()
     assert [line.split(": ")[1:3] for line in said.err.splitlines()] == [
         [f"{file}:3", "scratch.kind is 'disk'"],
-        [f"{file}:4", "there is no setting nodes"],
+        [f"{file}:4", "there is no key nodes"],
         [f"{file}:5", "pids_max is 'many'"],
     ]
 

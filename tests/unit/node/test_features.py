@@ -86,26 +86,26 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
         ("gres: [gpu]\n", 1, "give the name of a generic resource, as GresTypes= of slurm.conf has it"),
         ("gres:\n", 1, "gres is empty: give the name of a generic resource"),
         ("gres: gpu:a100\n", 1, "give the name of a generic resource"),
-        ("device: [/dev/null]\n", 1, "there is no setting device: did you mean devices?"),
+        ("device: [/dev/null]\n", 1, "there is no key device: did you mean devices?"),
         ("devices: /dev/null\n", 1, "give a list of devices below /dev, each once, such as [/dev/nvidia%]"),
         ("devices: [/dev/../etc/shadow]\n", 1, "give a list of devices"),
         ("devices: [/dev]\n", 1, "give a list of devices"),
         ("devices: [/proc/1/mem]\n", 1, "give a list of devices"),
         ("devices: ['/dev/a:/dev/b']\n", 1, "give a list of devices"),
         ("devices: [/dev/null, /dev/null]\n", 1, "each once"),
-        ("\ndevices: [/dev/nvidia%]\n", 2, "% stands for a device that was allotted: say of which resource"),
+        ("\ndevices: [/dev/nvidia%]\n", 2, "% stands for a device that was allotted: name its resource"),
         ("cdi: nvidia.com/gpu=0\n", 1, "give a list of VENDOR/CLASS=NAME, each once, such as [nvidia.com/gpu=%]"),
         ("cdi: [gpu=0]\n", 1, "give a list of VENDOR/CLASS=NAME"),
         ("cdi: [../gpu=0]\n", 1, "give a list of VENDOR/CLASS=NAME"),
-        ("cdi: ['nvidia.com/gpu=%']\n", 1, "% stands for a device that was allotted: say of which resource"),
+        ("cdi: ['nvidia.com/gpu=%']\n", 1, "% stands for a device that was allotted: name its resource"),
         ("gres: gpu\nbinds: [lib]\n", 2, "give a list of absolute paths"),
         ("binds: [/]\n", 1, "give a list of absolute paths"),
         ("binds: ['/a:/b:/c']\n", 1, "give a list of absolute paths"),
         ("binds: ['/a:ro']\n", 1, "give a list of absolute paths"),
         ("binds: ['/a,b']\n", 1, "give a list of absolute paths"),
         ("binds: ['/a/../b']\n", 1, "give a list of absolute paths"),
-        ("zeal: 1\n", 1, "there is no setting zeal: use one of gres, devices, binds, environment, cdi"),
-        ("environment: {A: b}\n", 1, "there is no setting environment.A"),
+        ("zeal: 1\n", 1, "there is no key zeal: use one of gres, devices, binds, environment, cdi"),
+        ("environment: {A: b}\n", 1, "there is no key environment.A"),
         ("environment: [A]\n", 1, "give a list of NAME=VALUE"),
         ("environment: ['1A=b']\n", 1, "give a list of NAME=VALUE"),
         ('environment: ["A=b\\nc"]\n', 1, "give a list of NAME=VALUE"),
@@ -124,7 +124,7 @@ def test_everything_wrong_in_every_file_is_named(directory: Path) -> None:
     written(directory, "gres: gpu\n", "Tape Drive.yaml")
     _, faults = examine(directory)
     assert len(faults) == 2
-    assert "Tape Drive.yaml is no name for a feature" in str(faults[0])
+    assert "Tape Drive.yaml is not a name for a feature" in str(faults[0])
 
 
 @pytest.mark.parametrize("what", ["features.d", "features.d/gpu.yaml"])
@@ -226,7 +226,7 @@ TAPE = Feature("tape", ("/dev/n%", NULL), ("/tmp:/tape",), ("A=tape",), path=Pat
 def test_of_what_slurm_does_not_tell_every_job_has_all_until_its_cgroup_is_there(
     monkeypatch: pytest.MonkeyPatch, has: dict[str, list[str]]
 ) -> None:
-    monkeypatch.setattr(features, "_numbers", lambda device, _: {"/dev/n%": ["2", "0"]}[device])
+    monkeypatch.setattr(features, "devices_like", lambda _: iter([Path("/dev/n2"), Path("/dev/n0")]))
     given = outfit([TAPE], has)
     assert (given.names, given.left_out, given.faults) == (("tape",), (), ())
     everything = Hardware(("/dev/n0", "/dev/n2", NULL), (Bind("/tmp", "/tape"),), ("A=tape",))
@@ -244,7 +244,7 @@ def test_a_device_without_a_number_is_one_of_its_resource() -> None:
     "feature", [TAPE, Feature("tape", ("/dev/none",)), Feature("tape", (NULL,), binds=("/no/such/place",))]
 )
 def test_a_node_without_such_a_resource_leaves_it_out(monkeypatch: pytest.MonkeyPatch, feature: Feature) -> None:
-    monkeypatch.setattr(features, "_numbers", lambda *_: [])
+    monkeypatch.setattr(features, "devices_like", lambda _: iter([]))
     given = outfit([feature, EVERY], {})
     assert (given.names, given.faults, given.hardware.resources) == (("every",), (), ())
     assert len(given.left_out) == 1
@@ -306,7 +306,7 @@ def test_what_goes_with_a_resource_is_for_who_may_open_it(monkeypatch: pytest.Mo
 
 def test_one_of_several_devices_is_had_by_who_may_open_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is one still; its number is in the names of all."""
-    monkeypatch.setattr(features, "_numbers", lambda *_: ["0", "1"])
+    monkeypatch.setattr(features, "devices_like", lambda name: iter([Path(name.replace("%", n)) for n in "01"]))
     monkeypatch.setattr(os, "access", lambda path, mode: path in ("/dev/a0", "/dev/a1", "/dev/b1"))
     card = Feature("card", ("/dev/a%", "/dev/b%")).resource()
     assert Hardware(resources=(card,)).given == {"card": 2}

@@ -1,22 +1,21 @@
-"""Load a configuration file: check every value, and tell what is wrong with the others."""
+"""Load a configuration file: check every value, and say what is wrong with each bad one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
 from itertools import combinations
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
 from moorage.common.errors import UserError
-from moorage.node.config.schema import Config, Kind, section_of, settings
-from moorage.node.config.values import Reader, overlap
+from moorage.node.config.schema import Config, Kind, known_keys, made
+from moorage.node.config.values import Entry, Reader, overlap
 from moorage.node.factcache import Facts, stamp
 
 PLACE: Final = Path("/etc/moorage/moorage.yaml")
 
-# Of each job's own: what is in two of them, its containers reach in one.
+# Networks that each job has for itself. What is in two of them, its containers reach in one only.
 NETWORKS: Final = ("podman.pool", "fabric.subnet", "kubernetes.pods", "kubernetes.services", "uplink.pool")
 # A line names at most so many settings: more, nobody reads.
 MOST_LISTED: Final = 8
@@ -24,23 +23,14 @@ MOST_LISTED: Final = 8
 ALIKE: Final = 0.8
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One value in a configuration file."""
-
-    name: str
-    value: Any
-    line: int
-
-
 def load(path: Path | None = None, facts: Facts | None = None) -> Config:
-    """The configuration in this file; all defaults where there is none. With `facts`, a file is parsed but once."""
+    """The configuration in this file; the defaults if there is none. With `facts`, a file is parsed only once."""
     path = path or PLACE
     return build(entries(path, facts or Facts()), path)
 
 
 def examine(path: Path | None = None, facts: Facts | None = None) -> tuple[Config, list[UserError]]:
-    """What the file sets, and everything that is wrong in it; all defaults where there is no sense in it at all."""
+    """The configuration, and everything that is wrong in it; the defaults if the file cannot be read at all."""
     path = path or PLACE
     try:
         return whole(entries(path, facts or Facts()), path)
@@ -49,7 +39,7 @@ def examine(path: Path | None = None, facts: Facts | None = None) -> tuple[Confi
 
 
 def entries(path: Path, facts: Facts) -> list[Entry]:
-    """Every value in the file; none where there is no file."""
+    """Every value in the file; none if there is no file."""
     if not path.exists():
         return []
     remembered = facts.recall(f"configuration {path}", stamp(path), lambda: _parsed(path))
@@ -64,7 +54,7 @@ def _parsed(path: Path) -> list[tuple[str, Any, int]]:
 
 
 def build(given: Iterable[Entry], path: Path) -> Config:
-    """A configuration of these values, each of them checked; the first fault is raised."""
+    """The configuration of these values; the first error is raised."""
     config, faults = whole(given, path)
     if faults:
         raise faults[0]
@@ -72,7 +62,7 @@ def build(given: Iterable[Entry], path: Path) -> Config:
 
 
 def whole(given: Iterable[Entry], path: Path) -> tuple[Config, list[UserError]]:
-    """A configuration of those values that are right, and what is wrong with others, or with some beside each other."""
+    """The configuration of the good values, and the errors: bad values, and networks that overlap."""
     config, faults = checked(Config, given, path)
     return config, [*faults, *_overlaps(config)]
 
@@ -86,41 +76,45 @@ def _overlaps(config: Config) -> Iterator[UserError]:
 
 
 def checked(kind: type[Kind], given: Iterable[Entry], path: Path, /, **more: Any) -> tuple[Kind, list[UserError]]:  # noqa: ANN401
-    """A configuration of this kind of those values that are right, and what is wrong with the others."""
-    known = settings(kind)
+    """An instance of `kind` with the good values, and an error for each other one."""
+    known = known_keys(kind)
     sections = {name.rpartition(".")[0] for name in known}
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     faults: list[UserError] = []
     for entry in given:
         if entry.value is None and entry.name in sections:
-            # Nothing but comments below its name.
+            # A section without keys.
             continue
         place = f"{path}:{entry.line}"
         try:
-            values[entry.name] = _value(place, entry, _declared(place, entry.name, known).metadata["read"])
+            values[entry.name] = _value(place, entry, _reader(place, entry.name, known))
             sources[entry.name] = place
         except UserError as fault:
             faults.append(fault)
-    return _filled(kind, values, "", sources=sources, **more), faults
+    return made(kind, values, sources=sources, **more), faults
 
 
-def _declared(place: str, name: str, known: Mapping[str, Field[Any]]) -> Field[Any]:
+def _reader(place: str, name: str, known: Mapping[str, Reader]) -> Reader:
     if name in known:
         return known[name]
+    raise UserError(f"{place}: there is no key {name}", _meant(name, known))
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """The key that was probably meant, else those of the same section."""
     section = name.rpartition(".")[0]
-    beside = [other for other in known if other.rpartition(".")[0] == section]
-    if guess := _guess(name, beside) or _guess(name, list(known), ALIKE):
-        remedy = f"did you mean {guess}?"
-    elif 0 < len(beside) <= MOST_LISTED and (section or len(beside) == len(known)):
-        remedy = f"use one of {', '.join(beside)}"
-    else:
-        remedy = "`moorage config show` lists all settings"
-    raise UserError(f"{place}: there is no setting {name}", remedy)
+    every = list(known)
+    beside = [other for other in every if other.rpartition(".")[0] == section]
+    if guess := _guess(name, beside) or _guess(name, every, ALIKE):
+        return f"did you mean {guess}?"
+    if 0 < len(beside) <= MOST_LISTED and (section or len(beside) == len(every)):
+        return f"use one of {', '.join(beside)}"
+    return "`moorage config show` lists all keys"
 
 
 def _guess(name: str, known: Sequence[str], alike: float = 0.6) -> str:
-    """The setting that was probably meant; names of the same section are compared without it."""
+    """The key that was probably meant; names of the same section are compared without it."""
     # Only here: hooks read configurations, and most have no wrong name.
     from difflib import get_close_matches
 
@@ -136,15 +130,3 @@ def _value(place: str, entry: Entry, reader: Reader) -> object:
     except ValueError as error:
         given = "empty" if entry.value is None else repr(entry.value)
         raise UserError(f"{place}: {entry.name} is {given}", f"give {error}") from None
-
-
-def _filled(kind: type[Any], values: Mapping[str, Any], prefix: str = "", **more: object) -> Any:  # noqa: ANN401
-    """An instance of `kind` with these values, and its own defaults for the others."""
-    given = dict(more)
-    for declared in fields(kind):
-        name = prefix + declared.name
-        if name in values:
-            given[declared.name] = values[name]
-        elif section := section_of(declared):
-            given[declared.name] = _filled(section, values, f"{name}.")
-    return kind(**given)

@@ -1,9 +1,9 @@
-"""The site's configuration: what may be set, what it is unless set, and where each value comes from."""
+"""The configuration: its keys, their defaults, and where each value comes from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -33,6 +33,9 @@ from moorage.node.config.values import (
 )
 
 DEFAULT: Final = "default"
+# In the metadata of a field.
+READER: Final = "reader"
+SECTION: Final = "section"
 
 ScratchKind = Literal["loop", "tmpfs", "project", "directory"]
 NodeFault = Literal["fail", "drain"]
@@ -44,176 +47,181 @@ Preference = Literal["measure", "order"]
 Kind = TypeVar("Kind")
 
 
-def read(reader: Reader) -> dict[str, Reader]:
-    """Makes a field a setting, whose value is read so."""
-    return {"read": reader}
+def key(reader: Reader, default: object) -> Any:  # noqa: ANN401
+    """A field that is a key of the file: how its value is read, and what it is unless given."""
+    return field(default=default, metadata={READER: reader})
+
+
+def section(kind: type[Any]) -> Any:  # noqa: ANN401
+    """A field that is a section of the file, with the keys of this dataclass."""
+    return field(default_factory=kind, metadata={SECTION: kind})
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Who may use --k8s; what is empty keeps nobody out."""
+    """Who may use --k8s. An empty list keeps nobody out."""
 
-    users: tuple[str, ...] = field(default=(), metadata=read(names()))
-    groups: tuple[str, ...] = field(default=(), metadata=read(names()))
-    accounts: tuple[str, ...] = field(default=(), metadata=read(names()))
-    partitions: tuple[str, ...] = field(default=(), metadata=read(names()))
-    qos: tuple[str, ...] = field(default=(), metadata=read(names()))
-    most_nodes: int | None = field(default=None, metadata=read(count(1, 1 << 16)))
-    contact: str = field(default="the administrator", metadata=read(phrase()))
+    users: tuple[str, ...] = key(names(), ())
+    groups: tuple[str, ...] = key(names(), ())
+    accounts: tuple[str, ...] = key(names(), ())
+    partitions: tuple[str, ...] = key(names(), ())
+    qos: tuple[str, ...] = key(names(), ())
+    most_nodes: int | None = key(count(1, 1 << 16), None)
+    contact: str = key(phrase(), "the administrator")
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Space of its own for each job on the node's disk."""
+    """The space that each job has for itself on the node's disk."""
 
-    path: Path = field(default=Path("/var/lib/moorage/scratch"), metadata=read(absolute_path()))
-    kind: ScratchKind = field(default="loop", metadata=read(choice("loop", "tmpfs", "project", "directory")))
-    size: int = field(default=20 * GIB, metadata=read(size(64 * MIB, 100 << 40)))
+    path: Path = key(absolute_path(), Path("/var/lib/moorage/scratch"))
+    kind: ScratchKind = key(choice("loop", "tmpfs", "project", "directory"), "loop")
+    size: int = key(size(64 * MIB, 100 << 40), 20 * GIB)
 
 
 @dataclass(frozen=True)
 class Run:
     """The tmpfs of a job's run directory."""
 
-    size: int = field(default=64 * MIB, metadata=read(size(4 * MIB, 16 * GIB)))
-    inodes: int = field(default=16384, metadata=read(count(1024, 1 << 24)))
+    size: int = key(size(4 * MIB, 16 * GIB), 64 * MIB)
+    inodes: int = key(count(1024, 1 << 24), 16384)
 
 
 @dataclass(frozen=True)
 class Store:
     """The node's images, and how jobs see them."""
 
-    path: Path = field(default=Path("/var/lib/moorage/store"), metadata=read(absolute_path()))
-    view: ViewKind = field(default="auto", metadata=read(choice("auto", "idmap", "copy")))
-    keep_free: int = field(default=2 * GIB, metadata=read(size(64 * MIB, 100 << 40)))
+    path: Path = key(absolute_path(), Path("/var/lib/moorage/store"))
+    view: ViewKind = key(choice("auto", "idmap", "copy"), "auto")
+    keep_free: int = key(size(64 * MIB, 100 << 40), 2 * GIB)
 
 
 @dataclass(frozen=True)
 class Uplink:
     """How containers reach the outside."""
 
-    allowed: tuple[str, ...] = field(default=("pasta", "slirp4netns"), metadata=read(choices(*UPLINKS)))
-    by: Preference = field(default="measure", metadata=read(choice("measure", "order")))
-    order: tuple[str, ...] = field(default=("kernel", "pasta", "slirp4netns"), metadata=read(choices(*UPLINKS)))
-    # The rest is for the uplink `kernel`. Where it has none of its own, it takes those of the node that are elsewhere.
-    resolvers: tuple[str, ...] = field(default=(), metadata=read(addresses()))
-    pool: str = field(default="100.96.0.0/16", metadata=read(network(8, 24)))
-    refused: tuple[str, ...] = field(default=(), metadata=read(networks()))
-    connections: int = field(default=1024, metadata=read(count(16, 2048)))
+    allowed: tuple[str, ...] = key(choices(*UPLINKS), ("pasta", "slirp4netns"))
+    by: Preference = key(choice("measure", "order"), "measure")
+    order: tuple[str, ...] = key(choices(*UPLINKS), ("kernel", "pasta", "slirp4netns"))
+    # The rest is for the uplink `kernel`. Without resolvers it takes the node's, as far as they are on other hosts.
+    resolvers: tuple[str, ...] = key(addresses(), ())
+    pool: str = key(network(8, 24), "100.96.0.0/16")
+    refused: tuple[str, ...] = key(networks(), ())
+    connections: int = key(count(16, 2048), 1024)
 
 
 @dataclass(frozen=True)
 class Fabric:
     """How the nodes of a job reach each other; the same on all nodes."""
 
-    # Unless given, the interface by which the others are reached.
-    interface: str | None = field(default=None, metadata=read(interface()))
+    # By default the interface by which the other nodes are reached.
+    interface: str | None = key(interface(), None)
     # How the name of a node becomes its name on that interface; or a file like /etc/hosts that says so.
-    host: str = field(default="{host}", metadata=read(host_rule()))
-    hosts: Path | None = field(default=None, metadata=read(absolute_path()))
-    subnet: str = field(default="10.89.0.0/16", metadata=read(subnet()))
-    port: int = field(default=339, metadata=read(count(1, 65535)))
-    source_ports: str = field(default="600-1023", metadata=read(ports()))
-    flood: int = field(default=2000, metadata=read(count(10, 1 << 20)))
+    host: str = key(host_rule(), "{host}")
+    hosts: Path | None = key(absolute_path(), None)
+    subnet: str = key(subnet(), "10.89.0.0/16")
+    port: int = key(count(1, 65535), 339)
+    source_ports: str = key(ports(), "600-1023")
+    flood: int = key(count(10, 1 << 20), 2000)
 
 
 @dataclass(frozen=True)
 class Podman:
-    """What the Podman of a job takes for itself."""
+    """The networks of each job's Podman."""
 
-    pool: str = field(default="10.88.0.0/16", metadata=read(network(8, 20)))
+    pool: str = key(network(8, 20), "10.88.0.0/16")
 
 
 @dataclass(frozen=True)
 class Reserve:
-    """What of a job's share the containers may not take."""
+    """The part of a job's memory that containers may not take."""
 
-    memory: int = field(default=128 * MIB, metadata=read(size(16 * MIB, 64 * GIB)))
+    memory: int = key(size(16 * MIB, 64 * GIB), 128 * MIB)
 
 
 @dataclass(frozen=True)
 class Kubernetes:
-    """What clusters are made of, and what they need."""
+    """The images of clusters, and what a cluster needs of a job."""
 
-    image: str | None = field(default=None, metadata=read(image()))
-    further_images: tuple[str, ...] = field(default=(), metadata=read(images()))
-    archive: Path | None = field(default=None, metadata=read(absolute_path()))
-    kind: Path | None = field(default=None, metadata=read(absolute_path()))
-    etcd: EtcdStorage = field(default="memory", metadata=read(choice("memory", "disk")))
-    # Each node has 256 addresses of the pods'.
-    pods: str = field(default="10.244.0.0/16", metadata=read(network(8, 16)))
-    services: str = field(default="10.96.0.0/16", metadata=read(network(12, 24)))
-    reserve: int = field(default=512 * MIB, metadata=read(size(0, 64 * GIB)))
-    least_cpus: int = field(default=2, metadata=read(count(1, 1024)))
-    least_memory: int = field(default=3 * GIB, metadata=read(size(GIB, 1 << 40)))
-    patience: float = field(default=1.0, metadata=read(factor(1, 20)))
+    image: str | None = key(image(), None)
+    further_images: tuple[str, ...] = key(images(), ())
+    archive: Path | None = key(absolute_path(), None)
+    kind: Path | None = key(absolute_path(), None)
+    etcd: EtcdStorage = key(choice("memory", "disk"), "memory")
+    # Each node has 256 of these addresses.
+    pods: str = key(network(8, 16), "10.244.0.0/16")
+    services: str = key(network(12, 24), "10.96.0.0/16")
+    reserve: int = key(size(0, 64 * GIB), 512 * MIB)
+    least_cpus: int = key(count(1, 1024), 2)
+    least_memory: int = key(size(GIB, 1 << 40), 3 * GIB)
+    patience: float = key(factor(1, 20), 1.0)
 
     @property
     def images(self) -> tuple[str, ...]:
-        """Every one that a job may have, the usual one first."""
+        """All images that a job may choose, the default first."""
         return tuple(dict.fromkeys(filter(None, (self.image, *self.further_images))))
 
 
 @dataclass(frozen=True)
 class Records:
-    """What is kept of jobs that are over."""
+    """The records of jobs that are over."""
 
-    days: int = field(default=30, metadata=read(count(0, 3660)))
+    days: int = key(count(0, 3660), 30)
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """What the node tells Prometheus, where node_exporter's textfile collector looks for it."""
+    """The file for Prometheus, where node_exporter's textfile collector looks for it."""
 
-    directory: Path | None = field(default=None, metadata=read(absolute_path()))
+    directory: Path | None = key(absolute_path(), None)
 
 
 @dataclass(frozen=True)
 class Slurm:
     """Where this node's Slurm is."""
 
-    bin: Path | None = field(default=None, metadata=read(absolute_path()))
+    bin: Path | None = key(absolute_path(), None)
 
 
 @dataclass(frozen=True)
 class Wait:
-    """The longest waits, in seconds."""
+    """Timeouts, in seconds."""
 
-    lock: float = field(default=30.0, metadata=read(seconds()))
-    warden: float = field(default=30.0, metadata=read(seconds()))
-    copy: float = field(default=300.0, metadata=read(seconds()))
-    placeholder: float = field(default=60.0, metadata=read(seconds()))
-    agents: float = field(default=120.0, metadata=read(seconds()))
-    podman: float = field(default=120.0, metadata=read(seconds()))
-    kill: float = field(default=30.0, metadata=read(seconds()))
+    lock: float = key(seconds(), 30.0)
+    warden: float = key(seconds(), 30.0)
+    copy: float = key(seconds(), 300.0)
+    placeholder: float = key(seconds(), 60.0)
+    agents: float = key(seconds(), 120.0)
+    podman: float = key(seconds(), 120.0)
+    kill: float = key(seconds(), 30.0)
 
 
 @dataclass(frozen=True)
 class Config:
-    node_fault: NodeFault = field(default="fail", metadata=read(choice("fail", "drain")))
-    policy: Policy = field(default_factory=Policy)
-    scratch: Scratch = field(default_factory=Scratch)
-    run: Run = field(default_factory=Run)
-    store: Store = field(default_factory=Store)
-    uplink: Uplink = field(default_factory=Uplink)
-    fabric: Fabric = field(default_factory=Fabric)
-    podman: Podman = field(default_factory=Podman)
-    reserve: Reserve = field(default_factory=Reserve)
-    kubernetes: Kubernetes = field(default_factory=Kubernetes)
-    records: Records = field(default_factory=Records)
-    metrics: Metrics = field(default_factory=Metrics)
-    slurm: Slurm = field(default_factory=Slurm)
-    wait: Wait = field(default_factory=Wait)
-    pids_max: int = field(default=16384, metadata=read(count(256, 1 << 22)))
-    cgroup_max_descendants: int = field(default=4096, metadata=read(count(64, 1 << 20)))
-    cgroup_max_depth: int = field(default=32, metadata=read(count(8, 1024)))
-    epilog_limit: float = field(default=60.0, metadata=read(seconds()))
+    node_fault: NodeFault = key(choice("fail", "drain"), "fail")
+    policy: Policy = section(Policy)
+    scratch: Scratch = section(Scratch)
+    run: Run = section(Run)
+    store: Store = section(Store)
+    uplink: Uplink = section(Uplink)
+    fabric: Fabric = section(Fabric)
+    podman: Podman = section(Podman)
+    reserve: Reserve = section(Reserve)
+    kubernetes: Kubernetes = section(Kubernetes)
+    records: Records = section(Records)
+    metrics: Metrics = section(Metrics)
+    slurm: Slurm = section(Slurm)
+    wait: Wait = section(Wait)
+    pids_max: int = key(count(256, 1 << 22), 16384)
+    cgroup_max_descendants: int = key(count(64, 1 << 20), 4096)
+    cgroup_max_depth: int = key(count(8, 1024), 32)
+    epilog_limit: float = key(seconds(), 60.0)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def prolog_limit(self, asking: float, copying: float) -> float:
-        """How long a Prolog may take that asks for names and copies images for so long.
+        """How long a Prolog may take, if it asks for names and copies images for so long.
 
-        There is what an earlier life of the job has left to be cleared, and what is half made when something fails.
+        It may clean up twice: what an earlier run of the job has left, and its own work when something fails.
         """
         return 2 * self.epilog_limit + asking + self.wait.lock + copying + self.wait.warden
 
@@ -222,25 +230,32 @@ class Config:
         return self.sources.get(name, DEFAULT)
 
     def values(self) -> Iterator[tuple[str, Any]]:
-        """Every setting by its full name."""
-        for name in settings():
+        """Every value by the full name of its key."""
+        for name in known_keys():
             value: Any = self
             for part in name.split("."):
                 value = getattr(value, part)
             yield name, value
 
 
-def settings(kind: type = Config, prefix: str = "") -> dict[str, Field[Any]]:
-    """The declaration of every setting by its full name."""
-    found: dict[str, Field[Any]] = {}
+def known_keys(kind: type = Config, prefix: str = "") -> dict[str, Reader]:
+    """How each value is read, by the full name of its key."""
+    found: dict[str, Reader] = {}
     for declared in fields(kind):
-        if "read" in declared.metadata:
-            found[prefix + declared.name] = declared
-        elif section := section_of(declared):
-            found |= settings(section, f"{prefix}{declared.name}.")
+        if READER in declared.metadata:
+            found[prefix + declared.name] = declared.metadata[READER]
+        elif SECTION in declared.metadata:
+            found |= known_keys(declared.metadata[SECTION], f"{prefix}{declared.name}.")
     return found
 
 
-def section_of(declared: Field[Any]) -> type[Any] | None:
-    made_by: Any = declared.default_factory
-    return made_by if is_dataclass(made_by) and isinstance(made_by, type) else None
+def made(kind: type[Kind], values: Mapping[str, object], prefix: str = "", /, **more: object) -> Kind:
+    """An instance of `kind` with these values, by the full names of their keys, and its defaults for the others."""
+    given = dict(more)
+    for declared in fields(kind):  # type: ignore[arg-type]
+        name = prefix + declared.name
+        if SECTION in declared.metadata:
+            given[declared.name] = made(declared.metadata[SECTION], values, f"{name}.")
+        elif name in values:
+            given[declared.name] = values[name]
+    return kind(**given)

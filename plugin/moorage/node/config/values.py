@@ -1,15 +1,26 @@
-"""The kinds of values that a configuration can hold: each reads what YAML gives and refuses the rest."""
+"""The kinds of values in a configuration: each has a reader that takes what YAML gives, or refuses it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 # Raises a ValueError that says what would have been right.
 Reader = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value in a configuration file."""
+
+    name: str
+    value: Any
+    line: int
+
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

@@ -11,10 +11,10 @@ from typing import Any, Final, NoReturn
 import yaml
 
 from moorage.common.errors import UserError
-from moorage.node.config.load import Entry
+from moorage.node.config.values import Entry
 
 MOST_BYTES: Final = 1 << 18
-# Sections do not nest deeper than this.
+# The deepest nesting of sections.
 DEEPEST: Final = 3
 _SCALARS: Final = ("str", "int", "float", "bool", "null")
 
@@ -25,14 +25,14 @@ def entries(path: Path) -> list[Entry]:
         document = yaml.compose(text(path), Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        _refuse(path, mark.line + 1 if mark else 1, "this is not YAML", getattr(error, "problem", None) or "mend it")
+        _refuse(path, mark.line + 1 if mark else 1, "this is not YAML", getattr(error, "problem", None) or "correct it")
     if document is None or document.tag.endswith(":null"):
         return []
     return list(_walk(path, document, "", DEEPEST))
 
 
 def text(path: Path) -> str:
-    """What only root can have written."""
+    """The text of a file that nobody but root can have written."""
     with path.open("rb") as file:
         status = os.fstat(file.fileno())
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -45,12 +45,12 @@ def text(path: Path) -> str:
 
 def _walk(path: Path, node: yaml.Node, prefix: str, depth: int) -> Iterator[Entry]:
     if not isinstance(node, yaml.MappingNode) or not depth:
-        _refuse(path, _line(node), f"{prefix.rstrip('.') or 'the file'} is no section", "write settings as NAME: VALUE")
+        _refuse(path, _line(node), f"{prefix.rstrip('.') or 'the file'} is not a section", "write keys as NAME: VALUE")
     seen: set[str] = set()
     for key, value in node.value:
         name = key.value if isinstance(key, yaml.ScalarNode) else ""
         if not name or name in seen:
-            _refuse(path, _line(key), f"{prefix}{name or 'this key'} cannot stand here", "name each setting once")
+            _refuse(path, _line(key), f"{prefix}{name or 'this key'} cannot stand here", "name each key once")
         seen.add(name)
         if isinstance(value, yaml.MappingNode):
             yield from _walk(path, value, f"{prefix}{name}.", depth - 1)
@@ -66,7 +66,7 @@ def _value(path: Path, node: yaml.Node) -> Any:  # noqa: ANN401
 
 def _scalar(path: Path, node: yaml.Node) -> Any:  # noqa: ANN401
     if not isinstance(node, yaml.ScalarNode) or node.tag.rpartition(":")[2] not in _SCALARS:
-        _refuse(path, _line(node), "this is no kind of value here", "write a plain word or number")
+        _refuse(path, _line(node), "this is not a value of any key", "write a plain word or number")
     return yaml.constructor.SafeConstructor().construct_object(node)
 
 

@@ -1,6 +1,6 @@
-"""What has happened on this node, counted out of the records of jobs.
+"""Counters of what has happened on this node, fed by the records of jobs.
 
-It has a file of its own, root's: records are forgotten after some time, and a counter must not go back.
+They have a file of their own: records are removed after some time, and a counter must not go back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from moorage.common import files, job
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
 from moorage.linux import flock
-from moorage.root.records import record
 
 STARTS: Final = "moorage_starts_total"
 FAILURES: Final = "moorage_start_failures_total"
@@ -27,21 +26,23 @@ LEFTOVERS: Final = "moorage_leftovers_total"
 CPU: Final = "moorage_cpu_seconds_total"
 START: Final = "moorage_start_seconds"
 PHASE: Final = "moorage_start_phase_seconds"
-# Seconds; one more stands for all that took longer.
+# In seconds. One more bucket has everything that took longer.
 BOUNDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 600)
-# No family has more: its labels are words of ours, so this is for mistakes.
+# Of a family. Its labels are words of ours, so only a mistake can bring more.
 MOST_SERIES: Final = 200
 REST: Final = "other"
+UNKNOWN: Final = "unknown"
 
 Labels = tuple[str, ...]
 _WORD: Final = re.compile(r"[a-z0-9][a-z0-9 _-]{0,40}")
 _SEPARATOR: Final = ","
 _LOCKING: Final = 2.0
+_ASK_AGAIN: Final = 0.01
 
 
 @dataclass
 class Spread:
-    """A histogram: how many took up to each of the bounds and no less than the one before."""
+    """A histogram: the number of values between each bound and the one before."""
 
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     sum: float = 0.0
@@ -57,8 +58,8 @@ class Tally:
     spreads: dict[str, dict[Labels, Spread]] = field(default_factory=dict)
 
     def count(self, of: Mapping[str, Any]) -> None:
-        """One more job."""
-        cluster, outcome = record.cluster(of), str(of["outcome"])
+        """Count one more job."""
+        cluster, outcome = cluster_of(of), str(of["outcome"])
         self._add(STARTS, (cluster, outcome))
         if outcome in ("refused", "failed"):
             self._add(FAILURES, ("prolog" if outcome == "refused" else "start", str(of.get("check") or of["phase"])))
@@ -86,7 +87,7 @@ class Tally:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """A ValueError, TypeError or LookupError if it is none."""
+        """A ValueError, TypeError or LookupError if the text is not that of a Tally."""
         content = json.loads(text)
         spreads = {
             family: {labels: Spread(**fields) for labels, fields in _parted(series).items()}
@@ -106,9 +107,15 @@ class Tally:
         series.setdefault(_known(labels, series), Spread()).add(max(0.0, seconds))
 
 
+def cluster_of(record: Mapping[str, Any]) -> str:
+    """The label for what the job asked for: kind, none, or unknown."""
+    spec = record.get("spec")
+    return str(spec.get("cluster", UNKNOWN)) if isinstance(spec, dict) else UNKNOWN
+
+
 @contextmanager
 def kept() -> Iterator[Tally]:
-    """Alone with what has been counted so far; it is written back, and after a crash is what it was before or after."""
+    """The counters, for one process at a time. They are written back: after a crash the file is the old or the new."""
     path = job.STATE.with_name("tally.json")
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     with _alone(path.with_suffix(".lock")):
@@ -120,7 +127,7 @@ def kept() -> Iterator[Tally]:
 
 
 def _read(path: Path) -> Tally:
-    """From nothing where there is none, or none that makes sense: whoever reads counters knows that they may do so."""
+    """The counters in the file; zeros if it is missing or damaged: readers of counters know that they can restart."""
     with suppress(OSError, ValueError, TypeError, LookupError, AttributeError):
         return Tally.from_json(files.private(path))
     return Tally()
@@ -128,6 +135,7 @@ def _read(path: Path) -> Tally:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
+    """Hold the lock of the counters. A process holds it while it writes two small files."""
     with flock.opened(path) as descriptor:
         if not flock.lock(descriptor, flock.EXCLUSIVE, Deadline(_LOCKING), retry=0.01):
             raise MoorageError(f"{path} is held by another process: see `fuser {path}`")

@@ -1,4 +1,4 @@
-"""What a node tells Prometheus: a text file for the textfile collector of its node_exporter."""
+"""The node's metrics: a text file for the textfile collector of node_exporter."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from moorage import __version__
 from moorage.common import files, phases
 from moorage.common.errors import MoorageError
 from moorage.root import state
-from moorage.root.records import counters, record
+from moorage.root.records import counters
 from moorage.root.records.counters import BOUNDS, Labels, Spread, Tally
-from moorage.root.records.record import Record
 
 FILE: Final = "moorage.prom"
 RUNNING: Final = "moorage_clusters_running"
@@ -22,13 +21,13 @@ LEFT: Final = "moorage_leftover_jobs"
 BUILD: Final = "moorage_build_info"
 
 CLUSTERS: Final = ("kind", "none")
-# Of the Prolog's checks those by which users meet it.
+# The Prolog's checks that refuse users most often.
 USUAL: Final = ("policy", "scratch", "spec", "subgid", "subuid", "uplink", "user")
 
 
 @dataclass(frozen=True)
 class Family:
-    """`first` are the series that are there from the beginning, at 0: Prometheus misses an increase from nothing."""
+    """`first` are the series that start at 0: Prometheus does not see an increase of a series that is new."""
 
     kind: str
     help: str
@@ -76,21 +75,21 @@ FAMILIES: Final[Mapping[str, Family]] = {
 }
 
 
-def count(of: Record) -> None:
-    """One more job that is over."""
+def count(of: Mapping[str, Any]) -> None:
+    """Count one more job that is over."""
     with counters.kept() as kept:
         kept.count(of)
 
 
 def publish(directory: Path) -> None:
-    """Write all of it anew."""
-    # Alone: whoever is later knows more, and so must write later.
+    """Write the file anew."""
+    # Under the lock: who reads the counters later must write the file later.
     with counters.kept() as kept:
         files.replace(directory / FILE, text(kept, gauges()), 0o644)
 
 
 def gauges() -> dict[str, dict[Labels, float]]:
-    """What is so now, by the states of jobs."""
+    """The gauges, by the states of jobs."""
     running: dict[Labels, float] = {}
     left = 0
     for number in state.jobs():
@@ -102,7 +101,7 @@ def gauges() -> dict[str, dict[Labels, float]]:
         if known and known.abandoned:
             left += 1
         elif known:
-            labels = (record.cluster(known.about.described if known.about else {}),)
+            labels = (counters.cluster_of(known.about.described if known.about else {}),)
             running[labels] = running.get(labels, 0) + 1
     return {RUNNING: running, LEFT: {(): left}, BUILD: {(__version__,): 1}}
 
@@ -125,7 +124,7 @@ def _lines(name: str, family: Family, kept: Tally, now: Mapping[str, Mapping[Lab
 
 
 def _all(family: Family, series: Mapping[Labels, Any], nothing: object) -> dict[Labels, Any]:
-    """With those that are there from the beginning."""
+    """The series, with those that start at 0."""
     there = {**dict.fromkeys(family.first, nothing), **series}
     return {labels: value for labels, value in there.items() if len(labels) == len(family.labels)}
 

@@ -1,4 +1,4 @@
-"""What is kept of a job that is over: one line of JSON, in a file for each day, for the administrator alone."""
+"""The record of a job that is over: one line of JSON in the file of the day, for the administrator alone."""
 
 from __future__ import annotations
 
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 PHASE: Final = "record"
 SUFFIX: Final = ".jsonl"
 DAY: Final = "%Y-%m-%d"
-# A day's file takes no more: thousands of jobs, of any length.
+# Of a day's file: room for thousands of jobs, however long their records are.
 MOST_BYTES: Final = 16 << 20
 LONGEST: Final = 300
-# Where nobody has said otherwise.
+# For a job whose Prolog has not said how long its record is kept.
 DAYS: Final = 30
 MOST_NAMED: Final = 20
-# Of what a job is told of itself, what tells administrators something.
+# The fields of a job's description that administrators can use.
 DESCRIBED: Final = ("spec", "nodes", "place", "uplink", "uplink_reason", "versions")
-UNKNOWN: Final = "unknown"
 
 Record = dict[str, Any]
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\.jsonl")
@@ -56,7 +55,7 @@ class Ending:
 
 
 def ended(state: State, of: Course, left: Iterable[Leftover], ending: Ending) -> Record:
-    """Of a job that was prepared, whatever became of it."""
+    """The record of a job that was prepared, whatever became of it."""
     return {
         **_head(state.job),
         "outcome": of.outcome,
@@ -79,7 +78,7 @@ def ended(state: State, of: Course, left: Iterable[Leftover], ending: Ending) ->
 
 
 def refused(of: job.Job | None, spec: Spec | None, finding: Finding, begun: float) -> Record:
-    """Of a job that the Prolog has found unfit for this node, or the node for it."""
+    """The record of a job that the Prolog has refused."""
     return {
         **(_head(of) if of else {}),
         **({"spec": spec.as_dict()} if spec else {}),
@@ -94,18 +93,12 @@ def refused(of: job.Job | None, spec: Spec | None, finding: Finding, begun: floa
 
 
 def described(description: Mapping[str, Any], **more: Any) -> Record:  # noqa: ANN401
-    """Of what the job is told, and of what only the Prolog knows, what the record is to have."""
+    """The part of the job's description that its record has, and what only the Prolog knows."""
     return {name: description[name] for name in DESCRIBED if name in description} | more
 
 
-def cluster(record: Mapping[str, Any]) -> str:
-    """What was asked for: kind, none, or nobody knows."""
-    spec = record.get("spec")
-    return str(spec.get("cluster", UNKNOWN)) if isinstance(spec, dict) else UNKNOWN
-
-
 def put(make: Callable[[], Record], days: int, directory: str | Path | None) -> None:
-    """Keep it so long, and count it where the site wants that. Never fails: what it tells of matters more."""
+    """Keep the record for so many days, and count it if there is a directory for metrics. Never fails."""
     record: Record = {}
     try:
         record = make()
@@ -114,7 +107,7 @@ def put(make: Callable[[], Record], days: int, directory: str | Path | None) -> 
         if days and "job" in record:
             _append(json.dumps(record), days)
         if directory:
-            # Only here: most sites have no use for it.
+            # Only here: most sites have no metrics.
             from moorage.root.records import prometheus
 
             prometheus.count(record)
@@ -123,7 +116,7 @@ def put(make: Callable[[], Record], days: int, directory: str | Path | None) -> 
 
 
 def _tell(record: Record) -> None:
-    """The same in short for the journal."""
+    """The record in short, for the journal."""
     seconds = record["start_seconds"]
     start = f"ready after {seconds:g} s" if seconds is not None else record["outcome"]
     where = f" in {record['phase']}" if record["phase"] else ""
@@ -139,7 +132,7 @@ def _tell(record: Record) -> None:
 
 
 def publish(directory: str | Path | None) -> None:
-    """Tell Prometheus, where the site wants that. Never fails either."""
+    """Write the file for Prometheus, if there is a directory for it. Never fails."""
     try:
         if directory:
             from moorage.root.records import prometheus

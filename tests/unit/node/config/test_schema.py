@@ -8,7 +8,7 @@ import pytest
 
 from moorage.common.errors import UserError
 from moorage.node.config.load import examine, load
-from moorage.node.config.schema import Config, settings
+from moorage.node.config.schema import Config, known_keys
 from moorage.node.config.values import GIB, MIB, shown_size
 from moorage.node.factcache import Facts
 
@@ -54,11 +54,11 @@ def test_values_know_where_they_come_from(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("node_faults: fail\n", 1, "there is no setting node_faults: did you mean node_fault?"),
-        ("\n\nscratch:\n  knd: loop\n", 4, "there is no setting scratch.knd: did you mean scratch.kind?"),
-        ("scratch: 5\n", 1, "there is no setting scratch"),
-        ("nodes:\n", 1, "there is no setting nodes: `moorage config show` lists all settings"),
-        ("metrics:\n  way: /x\n", 2, "there is no setting metrics.way: use one of metrics.directory"),
+        ("node_faults: fail\n", 1, "there is no key node_faults: did you mean node_fault?"),
+        ("\n\nscratch:\n  knd: loop\n", 4, "there is no key scratch.knd: did you mean scratch.kind?"),
+        ("scratch: 5\n", 1, "there is no key scratch"),
+        ("nodes:\n", 1, "there is no key nodes: `moorage config show` lists all keys"),
+        ("metrics:\n  way: /x\n", 2, "there is no key metrics.way: use one of metrics.directory"),
         ("scratch:\n  kind: disk\n", 2, "scratch.kind is 'disk': give one of loop, tmpfs, project, directory"),
         ("scratch:\n  kind: [loop]\n", 2, "give one of loop"),
         ("scratch:\n  kind:\n", 2, "scratch.kind is empty: give one of loop"),
@@ -102,7 +102,7 @@ def test_values_know_where_they_come_from(file: Path) -> None:
         ("policy:\n  groups: [-h]\n", 2, "give a list of names"),
         ("policy:\n  partitions: ['a:b']\n", 2, "give a list of names"),
         ('policy:\n  qos: ["a\\nb"]\n', 2, "give a list of names"),
-        ("policy:\n  user: [alice]\n", 2, "there is no setting policy.user: did you mean policy.users?"),
+        ("policy:\n  user: [alice]\n", 2, "there is no key policy.user: did you mean policy.users?"),
         ("policy:\n  most_nodes: 0\n", 2, "policy.most_nodes is 0: give a whole number from 1"),
         ('policy:\n  contact: "a\\nb"\n', 2, "give a few words"),
         ("policy:\n  contact: ''\n", 2, "give a few words"),
@@ -115,7 +115,7 @@ def test_values_know_where_they_come_from(file: Path) -> None:
         ("uplink:\n  allowed: []\n", 2, "give a list"),
         ("uplink:\n  allowed: [pasta, pasta]\n", 2, "each once"),
         ("uplink:\n  order: [tun]\n", 2, "give a list"),
-        ("uplink:\n  order: [[pasta]]\n", 2, "no kind of value"),
+        ("uplink:\n  order: [[pasta]]\n", 2, "not a value of any key"),
         ("uplink:\n  by: size\n", 2, "uplink.by is 'size': give one of measure, order"),
         ("uplink:\n  resolvers: [10.1.0.256]\n", 2, "give a list of IPv4 addresses"),
         ("uplink:\n  resolvers: [10.1.0.0/16]\n", 2, "give a list of IPv4 addresses"),
@@ -127,16 +127,16 @@ def test_values_know_where_they_come_from(file: Path) -> None:
         ("uplink:\n  pool: [100.96.0.0/16]\n", 2, "give an IPv4 network of 8 to 24 bits"),
         ("uplink:\n  connections: 1\n", 2, "give a whole number from 16"),
         ("uplink:\n  connections: 2049\n", 2, "to 2048"),
-        ("node_fault: fail\nnode_fault: drain\n", 2, "node_fault cannot stand here: name each setting once"),
-        ("- a\n", 1, "the file is no section: write settings as NAME: VALUE"),
-        ("just words\n", 1, "the file is no section"),
+        ("node_fault: fail\nnode_fault: drain\n", 2, "node_fault cannot stand here: name each key once"),
+        ("- a\n", 1, "the file is not a section: write keys as NAME: VALUE"),
+        ("just words\n", 1, "the file is not a section"),
         ("[a]: b\n", 1, "this key cannot stand here"),
-        ("a: {b: {c: {d: 1}}}\n", 1, "is no section"),
+        ("a: {b: {c: {d: 1}}}\n", 1, "is not a section"),
         ("node_fault: !!python/object/apply:os.system [reboot]\n", 1, "give one of fail, drain"),
-        ("node_fault: !!binary aGVsbG8=\n", 1, "is no kind of value here"),
+        ("node_fault: !!binary aGVsbG8=\n", 1, "this is not a value of any key"),
         ("node_fault: 'fail\n", 2, "this is not YAML"),
         ("\tnode_fault: fail\n", 1, "this is not YAML"),
-        ("a: &a [*a]\n", 1, "no kind of value"),
+        ("a: &a [*a]\n", 1, "not a value of any key"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(file: Path, text: str, line: int, words: str) -> None:
@@ -233,7 +233,7 @@ def test_the_shipped_file_says_what_is_so_anyway() -> None:
 
 def test_every_setting_is_documented() -> None:
     reference = (SHIPPED.parents[1] / "docs" / "reference" / "configuration.md").read_text()
-    missing = [name for name in settings() if f"`{name}`" not in reference]
+    missing = [name for name in known_keys() if f"`{name}`" not in reference]
     assert not missing
 
 

@@ -17,6 +17,7 @@ from moorage.linux.cgroup import Usage
 from moorage.node.finding import Finding
 from moorage.root.cleanup.end_of_job import Leftover
 from moorage.root.records import record
+from moorage.root.records.counters import cluster_of
 from moorage.root.records.record import Ending
 from moorage.root.records.start_log import Course, Step
 from moorage.root.state import About, Limits, Scratch, State
@@ -77,7 +78,7 @@ def test_of_a_job_that_went_well() -> None:
     assert found["usage"] == {"cpu_seconds": 1.5, "memory_peak": 1 << 20, "processes": 12}
     assert found["leftovers"] == [{"what": "process", "name": "4711 (s h)", "cause": "it does not end", "ours": False}]
     assert (found["scratch"], found["uplink"], found["image"]) == ("loop", "pasta", "node:v1")
-    assert record.cluster(found) == "kind"
+    assert cluster_of(found) == "kind"
 
 
 @pytest.mark.parametrize(
@@ -106,14 +107,14 @@ def test_of_a_start_that_failed() -> None:
 def test_of_a_job_of_which_little_is_known() -> None:
     found = record.ended(state(about=None, boot="another"), Course(), [], Ending("sweep"))
     assert (found["outcome"], found["phase"], found["begun"]) == ("unfinished", None, None)
-    assert record.cluster(found) == "unknown"
+    assert cluster_of(found) == "unknown"
 
 
 def test_of_a_refusal() -> None:
     found = record.refused(JOB, parse("1"), Finding("subuid", "no\nsubuids", "ask for some", "user"), 0.0)
     assert (found["outcome"], found["check"], found["fault"], found["phase"]) == ("refused", "subuid", "user", "prolog")
     assert found["cause"] == "no subuids: ask for some"
-    assert (found["job"], record.cluster(found)) == (17, "kind")
+    assert (found["job"], cluster_of(found)) == (17, "kind")
 
 
 @pytest.mark.parametrize(
