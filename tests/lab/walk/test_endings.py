@@ -12,7 +12,7 @@ from virtual.probes.leftovers import Watch
 
 # A busybox that keeps all it reads.
 EATER = f"{RUN} sh -c 'tail /dev/zero'"
-STRAY = "USR1 was sent to this job's steps, whose agents do not heed it, and not to its script"
+STRAY = "USR1 reached only the job's steps, not its script"
 WORKS_ON = "while podman exec hand echo at work; do sleep 1; done"
 TRAP = "trap 'echo script got USR1' USR1; echo trapped; while sleep 0.3; do :; done"
 
@@ -80,6 +80,6 @@ def test_by_being_preempted_with_time_to_end(lab: Cluster, watch: Watch) -> None
         yielding.wait_gone()
         urgent.wait_gone()
     assert (ends(yielding)[0], ends(urgent)[0]) == ("PREEMPTED", "COMPLETED")
-    _, told, afterwards = yielding.output.partition("TERM was sent to this job's steps")
+    _, told, afterwards = yielding.output.partition("TERM reached only the job's steps")
     assert told
     assert afterwards.count("at work") > 2

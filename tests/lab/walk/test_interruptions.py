@@ -11,7 +11,7 @@ from virtual.probes.leftovers import Watch
 
 pytestmark = pytest.mark.long
 
-STRAY = "USR1 was sent to this job's steps, whose agents do not heed it, and not to its script"
+STRAY = "USR1 reached only the job's steps, not its script"
 SECOND_LIFE = '[ "$SLURM_RESTART_COUNT" = 1 ] || wait; podman exec hand echo podman works; exit 3'
 NEVER = "67000000"
 OWN_END = ["FAILED", "3:0"]

@@ -39,9 +39,9 @@ def main(run: str, socket: str, program: str) -> NoReturn:
         _fill_streams()
         connection.connect(socket)
         _hold_signals()
-        _ask(connection, program)
+        ask(connection, program)
         _pass_signals_on(connection)
-        answer = _answer(connection)
+        answer = receive_answer(connection)
     except OSError as error:
         _fail(program, f"nothing runs in this job's tree: it is down, or not yet up ({error.strerror})")
     match answer[:1]:
@@ -84,7 +84,8 @@ def _argv(program: str) -> list[bytes]:
     return [os.fsencode(word) for word in (os.path.basename(program), *sys.argv[1:])]  # noqa: PTH119
 
 
-def _ask(connection: _socket.socket, program: str) -> None:
+def ask(connection: _socket.socket, program: str) -> None:
+    """Send the request, with the standard streams and the directory."""
     umask = os.umask(0)
     os.umask(umask)
     environ = [name + b"=" + value for name, value in os.environb.items()]
@@ -92,7 +93,9 @@ def _ask(connection: _socket.socket, program: str) -> None:
     streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2, here))
     body = request(os.fsencode(program), _argv(program), environ, umask)
     sent = connection.sendmsg([body], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
-    connection.sendall(body[sent:])
+    # The program may have ended by now, and it is an error to send even zero bytes to a closed connection.
+    if sent < len(body):
+        connection.sendall(body[sent:])
 
 
 def _fill_streams() -> None:
@@ -111,7 +114,11 @@ def _hold_signals() -> None:
 
 def _pass_signals_on(connection: _socket.socket) -> None:
     def pass_on(number: int, frame: object) -> None:
-        connection.sendall(bytes([number]))
+        try:
+            connection.sendall(bytes([number]))
+        except OSError:
+            # The program has ended, or the keeper: the answer tells.
+            return
 
     for number in PASSED_ON:
         if _signal.getsignal(number) != _signal.SIG_IGN:
@@ -119,10 +126,15 @@ def _pass_signals_on(connection: _socket.socket) -> None:
     _signal.pthread_sigmask(_signal.SIG_UNBLOCK, PASSED_ON)
 
 
-def _answer(connection: _socket.socket) -> bytes:
+def receive_answer(connection: _socket.socket) -> bytes:
     answer = b""
-    while chunk := connection.recv(4096):
-        answer += chunk
+    try:
+        while chunk := connection.recv(4096):
+            answer += chunk
+    except OSError:
+        # The keeper has closed the connection before it read a signal that came after the program's end.
+        if not answer:
+            raise
     return answer
 
 

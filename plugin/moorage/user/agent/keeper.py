@@ -165,7 +165,7 @@ class Keeper:
 
     def _check_network(self) -> None:
         if self.holder and self.holder.gone and self._unplugged:
-            raise MoorageError("Podman has not let anybody hold the job's network")
+            raise MoorageError("Podman cannot hold the job's network open")
 
     def _report_phase(self, phase: Phase, text: str) -> None:
         self._send(PhaseBegun(phase.word, text))

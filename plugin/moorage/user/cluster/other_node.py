@@ -175,7 +175,6 @@ class Join:
         """Wait until the condition holds; raise if the phase takes too long, or the container has ended."""
 
         def check() -> None:
-            self.phase.check()
             if not Path(f"/proc/{process}").exists():
                 raise MoorageError(f"the node container {self.node.name} has ended")
 

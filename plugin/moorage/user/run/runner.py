@@ -34,10 +34,7 @@ AGENTS_EXTRA: Final = 10.0
 LAST_REPORT: Final = 5.0
 # The nodes of a cluster have this long to report that they are ready, once the first node has.
 REST_OF_CLUSTER: Final = 30.0
-STRAY: Final = (
-    "{0} was sent to this job's steps, whose agents do not heed it, and not to its script:"
-    " that takes `scancel --batch`, or --signal=B:{0}@SECONDS"
-)
+STRAY: Final = "{0} reached only the job's steps, not its script: use `scancel --batch`, or --signal=B:{0}@SECONDS"
 
 
 class Interrupted(MoorageError):

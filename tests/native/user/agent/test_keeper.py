@@ -391,7 +391,7 @@ def test_a_network_that_nobody_can_hold_is_a_failure_at_once(scope: Path) -> Non
     mooring.podman.write_text(text.replace("    if [ ", '    [ "$1" != --rootless-netns ] || exit 1\n    if [ ', 1))
     with Keeper(mooring, scope) as keeper:
         keeper.delegate()
-        assert "let anybody hold" in keeper.expect(Failed, LIMIT / 2).cause
+        assert "cannot hold the job's network open" in keeper.expect(Failed, LIMIT / 2).cause
 
 
 def test_the_network_has_another_holder_after_one_that_was_killed(scope: Path, monkeypatch: pytest.MonkeyPatch) -> None:

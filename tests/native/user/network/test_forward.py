@@ -84,7 +84,7 @@ def test_of_several_callers_each_is_known(port_and_keeper: tuple[int, Peer]) -> 
 
 def test_a_kernel_that_cannot_tell_bars_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """It says of any connection that there is none such."""
-    monkeypatch.setattr(forward, "_ASKS", 4711)
+    monkeypatch.setattr(forward, "_BY_FAMILY", 4711)
     opened()
     call(doors[-1].listener.getsockname()[1])
     assert welcomed()

@@ -312,7 +312,7 @@ class TestLosses:
                 os.kill(pid, signal.Signals[f"SIG{name}"])
         assert task.result() == 0
         assert SAID.read_text() == "up\nstill up\n"
-        told = [line.split()[1] for line in OUTPUT.read_text().splitlines() if "was sent to this job's steps" in line]
+        told = [line.split()[1] for line in OUTPUT.read_text().splitlines() if "reached only the job's steps" in line]
         assert sorted(told) == ["HUP", "INT", "TERM", "USR1", "USR2"]
 
 
