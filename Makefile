@@ -2,21 +2,27 @@
 
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 # The last two are most easily disturbed, and nothing is run after a part that fails.
-PARTS = lint unit build demo native lab walk unstable clusters nodes ipv6 three endings survivals together sizes references guide rollout role upgrade bench-net starts
+PARTS = lint unit build demo native lab walk unstable clusters nodes ipv6 three endings survivals together sizes references guide pages rollout role upgrade bench-net starts
 ARMS = warm cold
 REPEAT = 2
 ROUNDS = 9
 
 .DEFAULT_GOAL = help
-.PHONY: help lint unit native lab test test-full demo bench-net bench-start rollout-check clean
+.PHONY: help check lint unit native lab test test-full demo bench-net bench-start rollout-check clean
 .SILENT:
 
 help:
 	echo "Moorage: a Kubernetes cluster moored to a Slurm job."
+	tools/expect check
 	tools/expect demo
 	tools/expect test
 	echo
 	sed -n 's/^#: //p' Makefile
+
+#: make check      lint and unit tests: without root, and with nothing of apt's
+check:
+	tools/expect check
+	tools/bootstrap --python-only tools/lint-and-unit
 
 #: make demo       a job with a cluster in the virtual Slurm, from its submission until nothing of it is left;
 #:                 RECORDING=docs/demo.svg keeps the picture that the README shows
@@ -35,9 +41,9 @@ test-full:
 	tools/as-root env MOORAGE_FULL=1 tools/bootstrap tools/check $(PARTS)
 
 #: make lint       ruff, mypy, shellcheck, yamllint, ansible-lint
-#: make unit       tests that start no program: seconds
+#: make unit       tests of decisions: they start no program that they do not name
 lint unit:
-	tools/bootstrap tools/check $@
+	tools/bootstrap --python-only tools/check $@
 
 #: make native     tests of the kernel, in namespaces of their own
 #: make lab        tests on real Slurm, Podman and Kubernetes in virtual machines
@@ -59,6 +65,6 @@ rollout-check:
 	tools/expect rollout-check
 	tools/as-root tools/bootstrap tests/lab/lab rollout-check
 
-#: make clean      empties the cache (MOORAGE_CACHE, /var/cache/moorage unless set)
+#: make clean      empties the caches: yours (tools/cache prints where it is), and the machine's as root
 clean:
-	tools/as-root tools/clean
+	tools/clean

@@ -1,3 +1,3 @@
 """A Kubernetes cluster moored to a Slurm job."""
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"

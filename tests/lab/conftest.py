@@ -11,11 +11,11 @@ import pytest
 
 from moorage.common.errors import MoorageError
 from support.figures import Figures
-from virtual import builds, cluster
-from virtual.cache import CACHE
+from virtual.build.cache import CACHE
 from virtual.cli import SUITES
-from virtual.cluster import Cluster
-from virtual.record import Request
+from virtual.guest import builds, cluster
+from virtual.guest.cluster import Cluster
+from virtual.guest.record import Request
 
 DIRECTORY = CACHE / "test-lab"
 PORT = 22300
@@ -31,6 +31,17 @@ measured = pytest.StashKey[Figures]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "use the guests that `lab --directory DIRECTORY up` has started, whatever their suite"
     parser.addoption("--lab", metavar="DIRECTORY", type=Path, help=text)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its suite; on the second suite only tests marked `both_suites` are short."""
+    for item in (item for item in items if isinstance(item, pytest.Function)):
+        suite = str(item.callspec.params.get("lab", "")) if hasattr(item, "callspec") else ""
+        if suite:
+            item.add_marker(suite)
+        if suite == "unstable" and not item.get_closest_marker("both_suites"):
+            item.add_marker("long")
 
 
 @pytest.fixture(scope="session", params=SUITES)

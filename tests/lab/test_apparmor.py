@@ -12,13 +12,13 @@ from contextlib import contextmanager
 import pytest
 
 from support.figures import Figures
-from virtual import builds
-from virtual.cache import CACHE
-from virtual.cluster import Cluster
-from virtual.facts import SHELL, Fact, facts
-from virtual.jobs import MOORED, Job, submit
-from virtual.record import Request
-from virtual.shell import Shell
+from virtual.build.cache import CACHE
+from virtual.guest import builds
+from virtual.guest.cluster import Cluster
+from virtual.guest.record import Request
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import MOORED, Job, submit
+from virtual.jobs.facts import SHELL, Fact, facts
 
 DIRECTORY = CACHE / "test-lab-apparmor"
 PORT = 22350

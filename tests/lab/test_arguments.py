@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from moorage.common.errors import UserError
-from virtual import memory
-from virtual.cluster import check_ports
-from virtual.record import Request
+from virtual.guest import memory
+from virtual.guest.cluster import check_ports
+from virtual.guest.record import Request
 
 VERBS = [
     "build",

@@ -6,9 +6,11 @@ import time
 
 import pytest
 
-from virtual.census import census, owner
-from virtual.cluster import Cluster
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.shell import Shell
+from virtual.probes.processes import owner, user_processes
+
+pytestmark = pytest.mark.both_suites
 
 LIMIT = 120.0
 EAT = "b = bytearray(400 << 20); print(len(b))"
@@ -83,13 +85,13 @@ def test_only_two_users_have_subordinate_ids(lab: Cluster) -> None:
     assert [len(owner(shell, user).subordinate) for user in ("alice", "bob", "carol")] == [65536, 65536, 0]
 
 
-def test_the_witness_sees_a_planted_process(lab: Cluster) -> None:
+def test_the_count_of_processes_sees_a_new_one(lab: Cluster) -> None:
     shell = lab.first.shell
     who = owner(shell, "alice")
-    before = census(shell, who)
+    before = user_processes(shell, who)
     with shell.lines(["sh", "-c", "echo planted; exec sleep 300"], user="alice") as output:
         assert next(output) == "planted"
-        assert "sleep" in {seen.name for seen in census(shell, who) - before}
+        assert "sleep" in {seen.name for seen in user_processes(shell, who) - before}
 
 
 @pytest.mark.parametrize("lab", ["trixie"], indirect=True)

@@ -7,7 +7,9 @@ import time
 import pytest
 
 from support.figures import Figures
-from virtual.cluster import Cluster
+from virtual.guest.cluster import Cluster
+
+pytestmark = pytest.mark.both_suites
 
 RESTORE_LIMIT = 30
 

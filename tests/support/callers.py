@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from moorage.common import warden_protocol
+from moorage.common.warden_protocol import Delegate, Lend, Plug, Request, Tell, Usage
 from moorage.root.state import Phase
 from support.node import JOB, Manager, saved
 from support.peers import Peer
@@ -21,20 +22,25 @@ SOCKET = JOB.socket
 
 def ask(verb: str, limit: float = 10.0) -> dict[str, object]:
     """For a Peer: unlike a lambda, it can be sent."""
-    return ask_to_plug("fabric", limit) if verb == "plug" else warden_protocol.call(SOCKET, verb, limit)
+    return ask_to_plug("fabric", limit) if verb == "plug" else warden_protocol.call(SOCKET, request(verb), limit)
+
+
+def request(verb: str) -> Request:
+    found: dict[str, Request] = {one.verb: one for one in (Lend(), Delegate(), Usage(), Plug("fabric"), Tell("podman"))}
+    return found[verb]
 
 
 def ask_to_plug(what: str, limit: float = 10.0, path: str = "/proc/self/ns/net") -> dict[str, object]:
     """Into the caller's own network namespace, if nothing else is handed over."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return warden_protocol.call(SOCKET, "plug", limit, fields={"what": what}, descriptor=descriptor)
+        return warden_protocol.call(SOCKET, Plug(what), limit, descriptor=descriptor)
     finally:
         os.close(descriptor)
 
 
 def tell(word: str, cause: str = "") -> dict[str, object]:
-    return warden_protocol.call(SOCKET, "tell", 10.0, fields={"word": word, "cause": cause})
+    return warden_protocol.call(SOCKET, Tell(word, cause), 10.0)
 
 
 def delegated(agent: Peer, placeholder: Peer) -> Path:

@@ -1,4 +1,4 @@
-"""The table of error lines in the guide: what a line of a check looks like, and whether it is in there."""
+"""The table of error lines in the reference: what a line of a check looks like, and whether it is in there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-GUIDE = Path(__file__).parents[2] / "docs/configuration.md"
-TITLE = "## What to do about a line\n"
+GUIDE = Path(__file__).parents[2] / "docs/reference/lines.md"
+TITLE = "## What is wrong with a node\n"
 # What differs.
 ANYTHING = "…"
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import pytest
 
@@ -28,16 +28,19 @@ from moorage.linux.process import Process
 from moorage.root import podman_conf
 from moorage.root.podman_conf import Tools
 from moorage.root.warden import delegation
+from moorage.user import messages
 from moorage.user.agent import delegated_cgroup
 from moorage.user.agent.keeper import keep
-from moorage.user.channel import Ear, Mouth
+from moorage.user.channel import Receiver, Sender
+from moorage.user.messages import Delegated, KeeperCommand, KeeperEvent, Ready
 from support.cgroups import leaf
+from support.described import described
 from support.node import JOB, LIMITS, USER
 
 # Nothing of this is waited for where all is well, and a machine may have much else to do.
 LIMIT = 60.0
 PLACES = Places(JOB.run)
-WAITS = {"agents": 30.0, "podman": 30.0, "kill": 10.0}
+WAITS = {"agents": 30.0, "podman": 30.0, "kill": 10.0, "others": 0.0}
 PACKAGE = Path(moorage.__file__).parent
 PACKAGES = JOB.run / "python"
 SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -95,16 +98,8 @@ def moored(fields: Mapping[str, object] | None = None) -> Mooring:
     for name, (text, mode) in podman_conf.files(JOB, tools).items():
         (JOB.run / name).write_text(text.replace(str(PACKAGE.parent), str(PACKAGES)))
         (JOB.run / name).chmod(mode)
-    description = {
-        "job": JOB.id,
-        "restart": 0,
-        "node": "node1",
-        "spec": {"enabled": True, "cluster": "none", "version": None, "uplink": None},
-        "uplink": "pasta",
-        "podman": str(program),
-        "wait": WAITS,
-    }
-    (JOB.run / "job.json").write_text(json.dumps({**description, **(fields or {})}))
+    own = {"job": JOB.id, "node": "node1", "podman": str(program), "wait": WAITS}
+    (JOB.run / "job.json").write_text(json.dumps(described(**{**own, **(fields or {})})))
     return Mooring.load(JOB.id)
 
 
@@ -126,6 +121,8 @@ def _program(path: Path, text: str) -> Path:
 
 
 PR_SET_DUMPABLE = 4
+# One kind of the events that a keeper sends.
+Expected = TypeVar("Expected", bound=KeeperEvent)
 
 
 class Keeper:
@@ -134,13 +131,13 @@ class Keeper:
     def __init__(
         self, mooring: Mooring, scope: Path, owner: int = USER, first: Callable[[], object] = lambda: None
     ) -> None:
-        self.link, theirs = socket.socketpair()
-        self._ear = Ear()
-        self.events: list[dict[str, Any]] = []
+        self.connection, theirs = socket.socketpair()
+        self._receiver = Receiver()
+        self.events: list[KeeperEvent] = []
         tasks = [leaf(scope, "job_17", "step_0", name) for name in ("task_0", "task_1")]
         self.pid = os.fork()
         if self.pid == 0:
-            self.link.close()
+            self.connection.close()
             first()
             _become_keeper(mooring, theirs, owner)
         theirs.close()
@@ -152,35 +149,45 @@ class Keeper:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.link.close()
+        self.connection.close()
         self.wait()
 
     def start(self) -> Self:
-        self.say({"tree": str(self.tree)})
-        self.expect("ready")
+        self.delegate()
+        self.expect(Ready)
         return self
 
-    def say(self, message: Mapping[str, object]) -> None:
-        Mouth(self.link.sendall).say(message)
+    def delegate(self) -> None:
+        self.command(Delegated(str(self.tree)))
 
-    def expect(self, event: str, limit: float = LIMIT) -> dict[str, Any]:
-        """The next event of this name; those before it are in `events`."""
+    def command(self, command: KeeperCommand) -> None:
+        Sender(self.connection.sendall).send(messages.encode_command(command))
+
+    def expect(self, kind: type[Expected], limit: float = LIMIT) -> Expected:
+        """The next event of this kind; those before it are in `events`."""
         deadline = time.monotonic() + limit
-        while not (found := [one for one in self.events if one.get("event") == event]):
+        while not (found := [one for one in self.events if isinstance(one, kind)]):
             left = deadline - time.monotonic()
-            assert left > 0, f"no event {event!r}, but {self.events}"
-            assert select.select([self.link], [], [], left)[0], f"no event {event!r}, but {self.events}"
-            chunk = self.link.recv(1 << 16)
+            assert left > 0, f"no {kind}, but {self.events}"
+            assert select.select([self.connection], [], [], left)[0], f"no {kind}, but {self.events}"
+            chunk = self.connection.recv(1 << 16)
             assert chunk, f"the keeper has ended after {self.events}"
-            self.events += [message for message in self._ear.hear(chunk) if isinstance(message, dict)]
+            self._receive(chunk)
         self.events.remove(found[0])
         return found[0]
 
-    def rest(self) -> list[dict[str, Any]]:
+    def rest(self) -> list[KeeperEvent]:
         """All events that nobody has asked for, up to the keeper's end."""
-        while chunk := self.link.recv(1 << 16):
-            self.events += [message for message in self._ear.hear(chunk) if isinstance(message, dict)]
+        while chunk := self.connection.recv(1 << 16):
+            self._receive(chunk)
         return self.events
+
+    def _receive(self, chunk: bytes) -> None:
+        for message in self._receiver.receive(chunk):
+            assert isinstance(message, dict), message
+            event = messages.decode_event(message)
+            assert event, message
+            self.events.append(event)
 
     def wait(self, limit: float = LIMIT) -> int:
         """Its exit code."""
@@ -196,7 +203,7 @@ class Keeper:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
 
-def _become_keeper(mooring: Mooring, link: socket.socket, owner: int) -> NoReturn:
+def _become_keeper(mooring: Mooring, agent: socket.socket, owner: int) -> NoReturn:
     code = 99
     try:
         # This machine may have no controllers for the hierarchy that the test uses.
@@ -206,7 +213,7 @@ def _become_keeper(mooring: Mooring, link: socket.socket, owner: int) -> NoRetur
         os.setresuid(owner, owner, owner)
         # Only a program that was started as the user may write its own files in /proc, as the real keeper was.
         ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
-        code = keep(mooring, link)
+        code = keep(mooring, agent)
     finally:
         os._exit(code)
 

@@ -43,7 +43,8 @@ EpilogTimeout=120
 CONFIGURATION = f"""\
 scratch: {{kind: directory, size: 64M}}
 store: {{view: copy}}
-kubernetes: {{image: "{IMAGE}"}}
+kubernetes:
+  image: "{IMAGE}"
 """
 VERSIONS = {
     "podman": "podman version 5.4.2",
@@ -90,6 +91,7 @@ DESCRIPTION = {
     "sys/fs/cgroup/system.slice/slurmd.service/cgroup.procs": "55\n",
     "sys/class/net/eth0/mtu": "1500\n",
     "proc/net/route": ROUTES,
+    "proc/sys/kernel/unprivileged_userns_clone": "1\n",
     "proc/sys/net/ipv4/ip_unprivileged_port_start": "1024\n",
 }
 ENABLED = {

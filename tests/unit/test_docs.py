@@ -12,15 +12,18 @@ import pytest
 
 from moorage.common import warden_protocol
 from moorage.common.command import CommandFailed, run
+from support.pages import ROOT, anchors
 from support.wording import ELLIPSIS, PLUGIN, of_c, of_python, wordings
-from virtual import cli, guide
+from virtual import cli
+from virtual.guest import guide
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted({ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})
-ADMIN_GUIDE = ROOT / "docs/admin-guide.md"
-PICTURES = sorted(ROOT.glob("docs/*.svg"))
+DOCS = ROOT / "docs"
+PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})
+LINES = DOCS / "reference/lines.md"
+PICTURES = sorted(DOCS.rglob("*.svg"))
+SCRIPTS = sorted((DOCS / "use/scripts").iterdir())
+PACKAGE = ROOT / "plugin/moorage"
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)|!\[(?P<seen>[^\]]*)\]\((?P<picture>[^)\s]+)\)")
-HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 WIDTH = 120
 QUOTED = re.compile(r"^\| `(?P<line>[^`]+)` \|", re.MULTILINE)
 
@@ -30,13 +33,7 @@ def named(path: Path) -> str:
 
 
 def without_code(text: str) -> str:
-    return re.sub(r"^```.*?^```$|^    .*$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
-
-
-def anchors(page: Path) -> set[str]:
-    """Of its headings, as they are made of them where the project is shown."""
-    headings = HEADING.findall(re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL))
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return re.sub(r"^```.*?^```$|^    [^\n]*$|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def broken(page: Path, text: str) -> list[str]:
@@ -57,9 +54,10 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken(page, page.read_text()) == []
 
 
-@pytest.mark.parametrize("target", ["nowhere.md", "../README.md#no-such-heading", "#nor-this", "nothing.svg"])
+@pytest.mark.parametrize("target", ["nowhere.md", "../../README.md#no-such-heading", "#nor-this", "nothing.svg"])
 def test_a_link_to_nowhere_is_noticed(target: str) -> None:
-    assert broken(ADMIN_GUIDE, f"see [this]({target}), or [that](../README.md#licence)") == [target]
+    text = f"    indented\n\nsee [this]({target}), or [that](../../README.md#licence)"
+    assert broken(LINES, text) == [target]
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=named)
@@ -69,8 +67,9 @@ def test_pictures_speak_to_who_cannot_see_them(picture: Path) -> None:
 
 
 def quoted() -> list[str]:
-    """The lines of the tables in which an administrator looks up what he has read somewhere."""
-    return QUOTED.findall(ADMIN_GUIDE.read_text().partition("## Troubleshooting")[2].partition("\n## ")[0])
+    """The lines that somebody looks up; those of checks, whose names stand before them, have a test of their own."""
+    before, _, after = LINES.read_text().partition("## What is wrong with a node\n")
+    return QUOTED.findall(before + after.partition("\n## ")[2])
 
 
 def said(line: str, all_of_it: set[str]) -> bool:
@@ -108,25 +107,42 @@ def test_all_shell_parses() -> None:
 
 
 def test_who_types_a_block_is_known() -> None:
-    steps = guide.steps(ADMIN_GUIDE.read_text())
+    steps = [step for page in guide.PAGES for step in guide.steps((ROOT / page).read_text())]
     assert {step.typed_by for step in steps} == set(guide.PEOPLE)
 
 
+def test_only_pages_that_a_test_types_are_marked_so() -> None:
+    marked = {named(page) for page in PAGES if guide.steps(page.read_text())}
+    assert marked == set(guide.PAGES)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=named)
+def test_a_page_shows_each_script_as_it_is(script: Path) -> None:
+    shown = {block.text for page in DOCS.glob("use/*.md") for block in guide.blocks(page.read_text())}
+    assert script.read_text() in shown
+
+
+def test_users_are_shown_nothing_but_scripts() -> None:
+    scripts = {script.read_text() for script in SCRIPTS}
+    blocks = [block for page in DOCS.glob("use/*.md") for block in guide.blocks(page.read_text())]
+    assert [block.text for block in blocks if block.is_shell and block.text not in scripts] == []
+
+
 def walk() -> list[str]:
-    """What the walk of a job names as its parts."""
-    rows = re.findall(r"^\|.*\| (.+) \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    """What the walk of a job names as its modules and packages."""
+    section = (DOCS / "understand/architecture.md").read_text().partition("## The walk of a job\n")[2]
+    rows = re.findall(r"^\|.*\| (.+) \|$", section.partition("\n## ")[0], re.MULTILINE)
     return [word for row in rows for word in re.findall(r"`([a-z_/]+)`", row)]
 
 
-def test_the_walk_names_parts_that_there_are() -> None:
-    places = (ROOT / "plugin/moorage", ROOT)
-    there = {name for name in walk() for place in places if (place / name).exists() or (place / f"{name}.py").exists()}
-    assert len(there) > 30
+def test_the_walk_names_modules_that_exist() -> None:
+    there = {name for name in walk() if (PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file()}
+    assert len(there) > 25
     assert [name for name in walk() if name not in there] == []
 
 
 def test_the_verbs_on_the_page_of_the_lab_exist() -> None:
-    shown = set(re.findall(r"^    tests/lab/lab ([a-z-]+)", (ROOT / "docs/lab.md").read_text(), re.MULTILINE))
+    shown = set(re.findall(r"^    tests/lab/lab ([a-z-]+)", (DOCS / "understand/lab.md").read_text(), re.MULTILINE))
     assert shown
     assert shown <= set(re.findall(r"^    ([a-z-]+) ", cli.parser().format_help(), re.MULTILINE))
 
@@ -142,7 +158,7 @@ def phases() -> set[str]:
 
 
 def test_every_phase_that_the_journal_may_have_is_listed() -> None:
-    (row,) = re.findall(r"^\| `PHASE` \| always \| (.+) \|$", (ROOT / "docs/operations.md").read_text(), re.MULTILINE)
+    (row,) = re.findall(r"^\| `PHASE` \| always \| (.+) \|$", (DOCS / "reference/records.md").read_text(), re.MULTILINE)
     assert {*re.findall(r"`([a-z]+)`", row)} == phases()
 
 
@@ -166,7 +182,11 @@ def test_a_line_that_is_too_long_is_noticed() -> None:
 def ragged(text: str) -> list[str]:
     """Rows of tables with another number of cells than the row above them."""
     pairs = [(one, other) for one, other in pairwise(text.splitlines()) if one[:1] == other[:1] == "|"]
-    return [other for one, other in pairs if one.count("|") != other.count("|")]
+    return [other for one, other in pairs if _cells(one) != _cells(other)]
+
+
+def _cells(row: str) -> int:
+    return len(re.findall(r"(?<!\\)\|", row))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -176,3 +196,18 @@ def test_tables_are_whole(page: Path) -> None:
 
 def test_a_row_that_lacks_a_cell_is_noticed() -> None:
     assert ragged("| a | b |\n|---|---|\n| 1 |\n") == ["| 1 |"]
+
+
+def headless(text: str) -> list[str]:
+    """First rows of tables that are no headings: something stands between them and the rows above."""
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    return [table.splitlines()[0] for table in tables if not re.match(r".*\n\|[-| :]+\|\n", table)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_tables_begin_with_headings(page: Path) -> None:
+    assert headless(page.read_text()) == []
+
+
+def test_a_table_that_is_cut_in_two_is_noticed() -> None:
+    assert headless("| a | b |\n|---|---|\n| 1 | 2 |\n\n| 3 | 4 |\n") == ["| 3 | 4 |"]

@@ -10,7 +10,10 @@ import pytest
 
 import moorage
 from moorage.doctor.examine import ALL
+from moorage.node.checks import EACH_USER
+from moorage.root.records import prometheus
 from support.guide import explained, lines, section
+from support.pages import ROOT, anchors
 
 PACKAGE = Path(moorage.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -19,6 +22,16 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 @pytest.mark.parametrize("name", sorted({check.name for check in ALL}))
 def test_every_look_is_named(name: str) -> None:
     assert f"`{name}`" in section()
+
+
+@pytest.mark.parametrize("page", sorted({check.page for check in ALL} | {check.page for check in EACH_USER}))
+def test_the_manual_has_the_page_of_every_check(page: str) -> None:
+    name, _, anchor = page.partition("#")
+    assert anchor in anchors(ROOT / "docs" / name)
+
+
+def test_the_metrics_know_no_other_check() -> None:
+    assert set(prometheus.USUAL) <= {line.partition(": ")[0] for line in lines()}
 
 
 def test_every_check_has_a_line() -> None:

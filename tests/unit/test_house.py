@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -86,6 +87,14 @@ def test_imports_keep_to_the_table(source: Path) -> None:
 )
 def test_an_import_beyond_the_table_is_noticed(room: str, line: str) -> None:
     assert len(forbidden(PACKAGE / room / "new.py", line)) == 1
+
+
+def test_contributors_read_the_same_table() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\| ([\w, ]+) \|$", (PLUGIN.parent / "CONTRIBUTING.md").read_text(), re.MULTILINE
+    )
+    told = {name: set(MAY_IMPORT) if may == "everything" else set(may.split(", ")) for name, may in rows}
+    assert told == MAY_IMPORT
 
 
 def test_every_package_has_its_row() -> None:

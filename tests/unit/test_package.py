@@ -20,7 +20,8 @@ BUILD = "import setuptools.build_meta as backend, sys; backend.build_wheel(sys.a
 def wheel(tmp_path: Path) -> zipfile.Path:
     """Built from a copy, because the build leaves files beside its sources."""
     source = tmp_path / "source"
-    shutil.copytree(ROOT / "plugin", source / "plugin", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("plugin", "share"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     run([sys.executable, "-c", BUILD, tmp_path], cwd=source, log=tmp_path / "log")
@@ -33,4 +34,15 @@ def test_wheel(wheel: zipfile.Path) -> None:
     assert f"\nVersion: {moorage.__version__}\n" in (information / "METADATA").read_text()
     assert "moorage = moorage.cli:main" in (information / "entry_points.txt").read_text()
     assert (wheel / "moorage" / "py.typed").exists()
-    assert sorted(entry.name for entry in wheel.iterdir()) == ["moorage", information.name]
+    data = information.name.replace(".dist-info", ".data")
+    assert sorted(entry.name for entry in wheel.iterdir()) == sorted(["moorage", information.name, data])
+    names = wheel.root.namelist()
+    shared = {
+        name.partition("/data/")[2]
+        for name in names
+        if name.startswith(f"{data}/data/share/") and not name.endswith("/")
+    }
+    assert shared == {str(file.relative_to(ROOT)) for file in (ROOT / "share").rglob("*") if file.is_file()}
+    scripts = [path.relative_to(ROOT / "plugin") for path in (ROOT / "plugin/moorage").rglob("*.sh")]
+    assert scripts
+    assert [script for script in scripts if not (wheel / str(script)).exists()] == []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from moorage.common import command
 from moorage.common.command import CommandFailed, run
@@ -85,10 +88,45 @@ class TestBootstrap:
         assert [set(call) & {"install", "update"} for call in apt.calls] == [{"install"}, {"update"}]
         assert apt.calls[0][-1] == "xfsprogs"
 
+    def test_python_only_asks_apt_for_nothing(self, fake_command: Fake, tmp_path: Path) -> None:
+        packages, apt = fake_command("dpkg-query", code=1), fake_command("apt-get", code=100)
+        python = fake_command("python3")
+        with pytest.raises(CommandFailed, match="pip failed"):
+            run([TOOLS / "bootstrap", "--python-only", "true"], env={"MOORAGE_CACHE": str(tmp_path)})
+        assert (packages.calls, apt.calls) == ([], [])
+        assert [call[:2] for call in python.calls[-1:]] == [["-m", "venv"]]
+
     def test_a_cache_that_cannot_be_made_is_one_line(self) -> None:
         with pytest.raises(CommandFailed, match="cannot make /proc/cache") as failure:
             run([TOOLS / "bootstrap"], env={"MOORAGE_CACHE": "/proc/cache"})
         assert len(failure.value.stderr.splitlines()) == 1
+
+
+@pytest.mark.commands("cache")
+@pytest.mark.parametrize(
+    ("environment", "directory"),
+    [
+        ({"MOORAGE_CACHE": "/c d", "XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/c d"),
+        ({"XDG_CACHE_HOME": "/x", "HOME": "/h"}, "/x/moorage"),
+        ({"HOME": "/h"}, "/h/.cache/moorage"),
+    ],
+)
+def test_a_user_who_may_not_write_to_the_machines_cache_gets_another(
+    fake_command: Fake, environment: dict[str, str], directory: str
+) -> None:
+    fake_command("mkdir", code=1)
+    assert run([TOOLS / "cache"], env=environment).stdout == f"{directory}\n"
+
+
+@pytest.mark.commands("lint-and-unit")
+@pytest.mark.parametrize(("lint", "unit"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_lint_and_unit_both_run_and_pytest_has_the_last_line(fake_command: Fake, lint: int, unit: int) -> None:
+    fake_command("git", code=lint)
+    fake_command("python", stdout="7 passed\n", code=unit)
+    for linter in ("ruff", "mypy", "shellcheck", "yamllint", "ansible-lint"):
+        fake_command(linter)
+    done = subprocess.run([TOOLS / "lint-and-unit"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (int(lint or unit), "7 passed")
 
 
 @pytest.mark.commands("check")
@@ -131,7 +169,7 @@ def test_tally(
 
 
 @pytest.mark.commands("expect")
-@pytest.mark.parametrize("verb", ["demo", "test", "test-full", "rollout-check"])
+@pytest.mark.parametrize("verb", ["check", "demo", "test", "test-full", "rollout-check"])
 def test_verbs_say_first_what_they_take(verb: str) -> None:
     assert run([TOOLS / "expect", verb]).stdout.startswith(f"{verb}: ")
 
@@ -139,4 +177,14 @@ def test_verbs_say_first_what_they_take(verb: str) -> None:
 @pytest.mark.commands("make")
 def test_make_without_a_verb_helps() -> None:
     shown = run(["make", "-C", TOOLS.parent], env={"PATH": command.PATH}).stdout
-    assert all(f"make {verb}" in shown for verb in ("demo", "test", "lint", "unit", "native", "lab", "clean"))
+    assert all(f"make {verb}" in shown for verb in ("check", "demo", "test", "lint", "unit", "native", "lab", "clean"))
+
+
+def test_pre_commit_fetches_no_foreign_repository() -> None:
+    repositories = yaml.safe_load((TOOLS.parent / ".pre-commit-config.yaml").read_text())["repos"]
+    hooks = [hook for repository in repositories for hook in repository["hooks"]]
+    assert {repository["repo"] for repository in repositories} == {"local"}
+    assert {hook["language"] for hook in hooks} == {"system"}
+    programs = [word for hook in hooks for word in hook["entry"].split() if word.startswith("tools/")]
+    assert len(programs) == 2 * len(hooks)
+    assert all(os.access(TOOLS.parent / program, os.X_OK) for program in programs)

@@ -2,60 +2,87 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
 
-from moorage import __doc__ as summary
-from moorage import __version__
 from moorage.common.errors import reported
+
+USERS, ADMINISTRATORS, INTERNAL = "for users", "for administrators", "called by Moorage itself"
 
 
 @dataclass(frozen=True)
 class Verb:
-    """`module` has main(words) -> int | None, and is imported only when it is called: jobs wait for it."""
+    """`module` has main(words) -> int | None and parser(). It is imported when it is called: jobs wait for it."""
 
     summary: str
     module: str
+    group: str = USERS
 
     def call(self, words: Sequence[str]) -> int:
         return import_module(self.module).main(words) or 0
 
 
 VERBS: Final = {
-    "run": Verb("run a job's script with what the job asked for around it", "moorage.user.run.runner"),
-    "agent": Verb("serve a job on one of its nodes; `run` starts it", "moorage.user.agent.agent"),
     "status": Verb("show what your jobs have on this node", "moorage.cli.status"),
-    "kubeconfig": Verb("say where this job's kubeconfig is, or show it", "moorage.cli.kubeconfig"),
-    "load": Verb("bring an image out of an archive into this job's cluster", "moorage.cli.load"),
-    "down": Verb("take down early what this job has", "moorage.cli.down"),
-    "sweep": Verb("clear up after jobs that nobody answers for", "moorage.cli.sweep"),
-    "check-spec": Verb("say whether SPEC may follow --k8s=", "moorage.cli.check_spec"),
-    "doctor": Verb("look for what would keep jobs from starting on this node", "moorage.cli.doctor"),
-    "config": Verb("show every setting and where it comes from", "moorage.cli.config"),
-    "image": Verb("keep the images that jobs on this node start from", "moorage.cli.image"),
-    "net": Verb("say how containers reach the outside from this node", "moorage.cli.net"),
+    "kubeconfig": Verb("print the path of this job's kubeconfig, or its content", "moorage.cli.kubeconfig"),
+    "load": Verb("load an image from an archive into this job's cluster", "moorage.cli.load"),
+    "down": Verb("tear down early what this job has", "moorage.cli.down"),
+    "doctor": Verb("check whether jobs with --k8s can start on this node", "moorage.cli.doctor"),
+    "help": Verb("list the verbs, or explain one of them", "moorage.cli.help"),
+    "config": Verb("show the configuration of this node", "moorage.cli.config", ADMINISTRATORS),
+    "image": Verb("manage the images that jobs on this node start from", "moorage.cli.image", ADMINISTRATORS),
+    "net": Verb("explain and measure the uplinks of this node", "moorage.cli.net", ADMINISTRATORS),
+    "sweep": Verb("clean up after jobs that ended without cleaning up", "moorage.cli.sweep", ADMINISTRATORS),
+    "run": Verb("prepare what the job asked for, run its script, tear it down", "moorage.cli.run", INTERNAL),
+    "agent": Verb("serve a job on one of its nodes", "moorage.cli.agent", INTERNAL),
+    "check-spec": Verb("check a --k8s= value", "moorage.cli.check_spec", INTERNAL),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if argv is None else argv
     with reported("moorage"):
-        # What follows the verb is the verb's, untouched: argparse would take a `--` out of a script's arguments.
-        if words and words[0] in VERBS:
-            sys.exit(VERBS[words[0]].call(words[1:]))
-        arguments = parser()
-        arguments.parse_args(words)
-        arguments.error("nothing to do: --help shows what there is")
+        try:
+            code = _flushed(words)
+        except BrokenPipeError:
+            if not _reader_is_gone():
+                raise
+            code = 0
+        sys.exit(code)
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="moorage", description=summary)
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    verbs = parser.add_subparsers(metavar="VERB", title="verbs")
-    for name, verb in VERBS.items():
-        verbs.add_parser(name, help=verb.summary, add_help=False)
-    return parser
+def _flushed(words: Sequence[str]) -> int:
+    try:
+        code = call(words)
+    except SystemExit:
+        # argparse ends so where it has printed the help.
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return code
+
+
+def call(words: Sequence[str]) -> int:
+    # The words after the verb go to the verb untouched: argparse would drop a `--` from a script's arguments.
+    if words and words[0] in VERBS:
+        return VERBS[words[0]].call(words[1:])
+    from moorage.cli.help import without_verb
+
+    return without_verb(words)
+
+
+def _reader_is_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more, as behind `| head`; then it is replaced."""
+    import os
+    import select
+
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    gone = any(events & select.POLLERR for _, events in poll.poll(0))
+    if gone:
+        # Python flushes once more at its end, and must not fail there.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone

@@ -1,27 +1,42 @@
-"""moorage config: every setting, its value, and where that comes from."""
+"""`moorage config`: every setting, its value, and the line it comes from."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
-from moorage.common.errors import FAILED
+from moorage.cli import output
+from moorage.cli.manual import DONE, ON_A_NODE, WRONG_WORDS, Manual, Parser
+from moorage.common.errors import FAILED, UserError
 from moorage.node import features
 from moorage.node.config.load import PLACE, examine
 from moorage.node.config.schema import Config
 from moorage.node.config.values import shown_size
 from moorage.node.features import Feature
 
+EXAMPLES: Final = (
+    ("moorage config show", "print the configuration that jobs on this node get"),
+    ("moorage config show ./moorage.yaml", "check a file before you install it"),
+    ("moorage config show | grep ^uplink", "print the settings of one section"),
+)
+SHOW: Final = Manual(
+    """\
+Print every setting, its value, and the line it comes from. Errors in the file follow on standard error.
+
+Without FILE it reads the configuration of this node. A node without one has all defaults.""",
+    examples=EXAMPLES,
+    codes=(DONE, (FAILED, "a setting is wrong, or FILE cannot be read"), WRONG_WORDS),
+)
+
 
 def main(words: Sequence[str]) -> int:
-    # `show` is all there is to do so far.
-    arguments = parser().parse_args(words or ["show"])
-    config, faults = examine(arguments.file)
-    there, wrong = features.examine(arguments.file.parent / features.DIRECTORY)
+    arguments = parser().read(words or ["show"])
+    config, faults = examine(_there(arguments.file))
+    there, wrong = features.examine((arguments.file or PLACE).parent / features.DIRECTORY)
     faults = [*faults, *wrong]
     print(as_json(config, there) if arguments.json else as_yaml(config, there))
     for fault in faults:
@@ -29,14 +44,19 @@ def main(words: Sequence[str]) -> int:
     return FAILED if faults else 0
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="moorage config", description="What the site has set on this node.")
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
-    what = "print every setting, its value and where that comes from"
-    show = verbs.add_parser("show", help=what, description=f"{what.capitalize()}. Ends with 1 if any is wrong.")
-    show.add_argument("file", nargs="?", type=Path, default=PLACE, help="look at this file instead of %(default)s")
-    show.add_argument("--json", action="store_true", help="print an object of {NAME: {value, source}}")
-    return parser
+def parser() -> Parser:
+    made = Parser(prog="moorage config", manual=Manual("Show the configuration of this node.", ON_A_NODE, EXAMPLES))
+    show = made.verb("show", "print every setting, its value, and the line it comes from", SHOW)
+    show.add_argument("file", metavar="FILE", nargs="?", type=Path, help=f"read this file instead of {PLACE}")
+    show.add_argument("--json", action="store_true", help="print {schema, settings: {NAME: {value, source}}}")
+    return made
+
+
+def _there(file: Path | None) -> Path:
+    """The file that is asked for. A node may be without its own; a file that somebody names must be there."""
+    if file and not file.exists():
+        raise UserError(f"there is no file {file}", "name a configuration file")
+    return file or PLACE
 
 
 def as_yaml(config: Config, there: Sequence[Feature] = ()) -> str:
@@ -45,11 +65,11 @@ def as_yaml(config: Config, there: Sequence[Feature] = ()) -> str:
 
 def as_json(config: Config, there: Sequence[Feature] = ()) -> str:
     shown = {name: {"value": _plain(value), "source": source} for name, value, source in _all(config, there)}
-    return json.dumps(shown, indent=1)
+    return output.as_json(settings=shown)
 
 
 def _all(config: Config, there: Sequence[Feature]) -> Iterator[tuple[str, object, str]]:
-    """Each by its full name, and where it comes from; of features what their files set."""
+    """Full name, value and source of each setting; of a feature, only what its file sets."""
     for name, value in config.values():
         yield name, value, config.source(name)
     for feature in there:
@@ -62,7 +82,7 @@ def _plain(value: object) -> object:
 
 
 def _shown(name: str, value: object) -> str:
-    """As it could stand in the file."""
+    """The value as it could stand in the file."""
     match value:
         case None:
             return "null"

@@ -1,19 +1,20 @@
-"""moorage doctor: what a Prolog would find wrong on this node, and more, found before a job does."""
+"""`moorage doctor`: what would keep jobs from starting on this node, found before a job meets it."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pwd
 import socket
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Final
 
-from moorage.common.errors import FAILED, UserError
+from moorage.cli import output
+from moorage.cli.manual import ON_A_NODE, WRONG_WORDS, Manual, Parser
+from moorage.common.errors import FAILED, MoorageError
 from moorage.common.job import Job
 from moorage.doctor import examine
 from moorage.doctor.examine import Report
@@ -21,22 +22,41 @@ from moorage.node import checks, subids
 from moorage.node.finding import Finding
 
 PASSES: Final = 3
-# What any user can bring about.
+CRASHED: Final = 4
+# Every user can cause these.
 PASSING: Final = frozenset({"room", "leftover"})
 ABOUT: Final = """\
-Look for all that would keep jobs with --k8s from starting on this node, or would go wrong later: one line for each
-fault, with its remedy. Ends with 1 if there is any, or with 3 if all that is wrong is want of room on a disk, which
-users can fill, or what is left of jobs, which the sweep removes; advice is no fault.
+Check whether jobs with --k8s can start on this node, and whether something goes wrong later.
 
-As an ordinary user it looks at what a user may see, and at his own account; as root, at everything.
-"""
+Each finding is one line: the check, the cause, the remedy. Advice is no fault: jobs start in spite of it. As an
+ordinary user you see what users may see, and your own account; as root, everything."""
+EXAMPLES: Final = (
+    ("srun moorage doctor", "check a node, and your account on it, before you submit a job"),
+    ("moorage doctor --user alice", "check also whether this user's jobs can start"),
+    ("moorage doctor --quick", "check within a second, as a health check does"),
+)
+CODES: Final = (
+    (0, "jobs can start"),
+    (FAILED, "at least one fault was found"),
+    WRONG_WORDS,
+    (PASSES, "every fault found is one that users cause and that passes: a full disk, or leftovers of a job"),
+    (CRASHED, "the doctor itself failed, and found nothing out"),
+)
 
 
 def main(words: Sequence[str]) -> int:
-    arguments = parser().parse_args(words)
-    report = examine.examine(os.environ, quick=arguments.quick, every_byte=arguments.images)
-    for user in _users(arguments):
-        report.add(*user_findings(user))
+    arguments = parser().read(words)
+    try:
+        report = examine.examine(os.environ, quick=arguments.quick, every_byte=arguments.images)
+        for user in _users(arguments):
+            report.add(*user_findings(user))
+    except MoorageError as error:
+        print(f"moorage: {error}", file=sys.stderr)
+        return CRASHED
+    except Exception:
+        traceback.print_exc()
+        print("moorage: the doctor itself failed: report the lines above; this node was not checked", file=sys.stderr)
+        return CRASHED
     print(as_json(report) if arguments.json else as_lines(report))
     if report.left_out and not arguments.json:
         print(f"not looked at, because only root may: {', '.join(report.left_out)}", file=sys.stderr)
@@ -44,27 +64,27 @@ def main(words: Sequence[str]) -> int:
 
 
 def exit_code(report: Report) -> int:
-    """A health check that drains nodes must be able to leave alone what a user has brought about."""
+    """A health check drains a node for FAILED alone: no user can bring that about."""
     kinds = {finding.fault for finding in report.faults}
     return 0 if not kinds else PASSES if kinds <= PASSING else FAILED
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="moorage doctor", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+def parser() -> Parser:
+    made = Parser(prog="moorage doctor", manual=Manual(ABOUT, ON_A_NODE, EXAMPLES, CODES))
+    made.add_argument(
+        "--user", metavar="NAME", action="append", default=[], help="check this user's account, too; can be repeated"
     )
-    parser.add_argument("--user", action="append", default=[], help="look at this user, too; may be given again")
-    parser.add_argument("--json", action="store_true", help="print {node, findings, not_looked_at, versions, images}")
-    depth = parser.add_mutually_exclusive_group()
-    depth.add_argument(
-        "--quick", action="store_true", help="start no programs whose version is known: for a health check"
-    )
-    depth.add_argument("--images", action="store_true", help="read every byte of the node's images, too")
-    return parser
+    what = "print {schema, node, findings, not_looked_at, versions, images}"
+    made.add_argument("--json", action="store_true", help=what)
+    depth = made.add_mutually_exclusive_group()
+    what = "skip what takes longer than a moment, and use the program versions that are on record"
+    depth.add_argument("--quick", action="store_true", help=what)
+    depth.add_argument("--images", action="store_true", help="also read every byte of the node's images")
+    return made
 
 
 def as_lines(report: Report) -> str:
-    """Faults come first: who wants one line takes the first. What drains no node is the last of them."""
+    """Faults come first, those that users cause last of them: a health check drains a node with the first line."""
     worst_first = sorted(report.faults, key=lambda fault: fault.fault in PASSING)
     faults = [f"{fault.check}: {fault}" for fault in worst_first] or ["nothing is wrong"]
     advice = [f"{one.check}: advice: {one}" for one in report.findings if one.fault == "advice"]
@@ -73,22 +93,27 @@ def as_lines(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    found = [asdict(finding) for finding in report.findings]
-    said = {"findings": found, "not_looked_at": report.left_out, "versions": report.versions, "images": report.images}
-    return json.dumps({"node": socket.gethostname(), **said})
+    return output.as_json(
+        node=socket.gethostname(),
+        findings=[finding.as_dict() for finding in report.findings],
+        not_looked_at=report.left_out,
+        versions=report.versions,
+        images=report.images,
+    )
 
 
 def user_findings(name: str) -> Iterator[Finding]:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        raise UserError(f"there is no user {name!r} on this node", "name another one") from None
-    nobodys = Job(id=0, restart=0, uid=entry.pw_uid, gid=entry.pw_gid, user=name, node="", names=frozenset())
-    yield from checks.user_checks(nobodys, subids.granted(name))
+        yield Finding("user", f"there is no user {name!r} on this node", "give another name to --user", "user")
+        return
+    job = Job(id=0, restart=0, uid=entry.pw_uid, gid=entry.pw_gid, user=name, node="", names=frozenset())
+    yield from checks.user_checks(job, subids.granted(name))
 
 
 def _users(arguments: argparse.Namespace) -> list[str]:
-    """Those that were named; an ordinary user wonders about himself."""
+    """The users that were named; without a name, an ordinary user's own account."""
     named: list[str] = arguments.user
     if not named and not arguments.quick and os.geteuid() != 0:
         with suppress(KeyError):

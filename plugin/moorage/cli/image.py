@@ -1,17 +1,18 @@
-"""moorage image: the images that jobs on this node start from."""
+"""`moorage image`: the images that jobs on this node start from."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
+from moorage.cli.manual import AS_ROOT, DONE, WRONG_WORDS, Manual, Parser
+from moorage.cli.output import as_json
 from moorage.common.errors import FAILED, UsageError, UserError
 from moorage.common.progress import Progress, size
 from moorage.node.config.load import load
@@ -20,74 +21,91 @@ from moorage.root.images import catalog
 from moorage.root.images import remove as removing
 from moorage.root.images import verify as verification
 from moorage.root.images.add import Login
-from moorage.root.images.catalog import SHOWN_ID
+from moorage.root.images.catalog import SHOWN_ID, Image
 from moorage.root.images.prepare import prepare as preparing
 from moorage.root.images.store import Store
 
 Act = Callable[[Store, argparse.Namespace, Progress], int]
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-AS_WRITTEN: Final = argparse.RawDescriptionHelpFormatter
+NAME: Final = "registry.example/kindest/node:v1.35.0"
 ABOUT: Final = """\
-Keep the images that jobs on this node start from.
+Manage the images that jobs on this node start from.
 
 The store belongs to root. Jobs see it read-only, and start containers from it without copying it. A cluster needs an
-image for its nodes, such as those that kind publishes: add it, then prepare it.
+image for its nodes, such as those that kind publishes: add it, then prepare it."""
+EXAMPLES: Final = (
+    (f"moorage image add {NAME}", "add an image from a registry, over TLS"),
+    ("moorage image add /tmp/node-image.tar", "add what `podman save` or `docker save` has written"),
+    (f"moorage image prepare {NAME}", "make its clusters start faster"),
+    ("moorage image list", "show what the store has"),
+)
+ADD: Final = Manual(
+    "Put an image into the store.\n\nEvery digest is checked while the image is written; a wrong one leaves nothing.",
+    examples=(
+        *EXAMPLES[:2],
+        (f"moorage image add --user robot --password-stdin {NAME} < password", "log in to the registry"),
+    ),
+)
+LIST: Final = Manual(
+    "Show the images of the store: name, id, size, date, and whether the image is prepared.",
+    examples=(("moorage image list", "one line for each name"), ("moorage image list --json", "for programs")),
+)
+REMOVE: Final = Manual(
+    """\
+Remove images. Their names go at once; their files go once no job sees the store.
 
-    moorage image add registry.example/kindest/node:v1.35.0     from a registry, over TLS
-    moorage image add /tmp/node-image.tar                       what `podman save` or `docker save` has written
-    moorage image prepare registry.example/kindest/node:v1.35.0
-    moorage image list
-"""
-PREPARE: Final = """\
-Make clusters of a node image start faster, and keep its name.
+Without IMAGE it removes the files of images that were removed earlier and that no job sees any more.""",
+    examples=((f"moorage image remove {NAME}", "no new job starts from this image"),),
+)
+PREPARE: Final = Manual(
+    """\
+Make clusters of a node image start faster. The image keeps its name.
 
-A published node image brings the images of Kubernetes along packed. Each cluster would copy and unpack them. Prepared,
-they lie in it unpacked, and every cluster on this node uses these very files. No program of the image is run for that;
-its files are read by root, and written anew as one layer.
-"""
-LOGIN: Final = """\
-The password is read from standard input with --password-stdin:
-
-    moorage image add --user robot --password-stdin registry.example/kindest/node:v1.35.0 < password
-
-Every digest is checked while the image is written; one that is wrong leaves nothing in the store.
-"""
+A published node image has the images of Kubernetes in it as archives, and each cluster would copy and unpack them. In
+a prepared image they are unpacked, and every cluster on this node uses these very files. No program of the image is
+run: root reads its files, and writes them again as one layer.""",
+    examples=((f"moorage image prepare {NAME}", "replace the image by the prepared one"),),
+)
+VERIFY: Final = Manual(
+    "Read every byte of the images, and compare it with their digests.",
+    examples=(("moorage image verify", "check all images of the store"),),
+    codes=(DONE, (FAILED, "an image differs; its line says how"), WRONG_WORDS),
+)
 
 
 def main(words: Sequence[str]) -> int:
-    arguments = parser().parse_args(words)
+    arguments = parser().read(words)
     if os.geteuid() != 0:
         raise UserError("the store of images is root's", "run it with sudo")
     os.umask(0o077)
-    store = Store.configured(load().store)
+    store, progress = Store.configured(load().store), Progress(sys.stderr)
+    if arguments.act is _list and not store.lock.exists():
+        # A look at the store does not make it.
+        return _listed([], {}, arguments, progress)
     with store.locked():
-        code: int = arguments.act(store, arguments, Progress(sys.stderr))
+        code: int = arguments.act(store, arguments, progress)
     return code
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="moorage image", description=ABOUT, formatter_class=AS_WRITTEN)
-    verbs = parser.add_subparsers(metavar="VERB", required=True)
-    add = _verb(verbs, "add", _add, "put an image into the store", LOGIN)
+def parser() -> Parser:
+    made = Parser(prog="moorage image", manual=Manual(ABOUT, AS_ROOT, EXAMPLES))
+    add = _verb(made, "add", _add, "put an image into the store", ADD)
     add.add_argument("source", metavar="SOURCE", help="an archive, an OCI directory, or REGISTRY/NAME:TAG")
-    add.add_argument("--name", type=_name, help="call it so, and not as the archive does")
-    add.add_argument("--replace", action="store_true", help="let it take the name of an image that is there")
-    add.add_argument("--user", default="", help="log in to the registry as this user")
-    add.add_argument("--password-stdin", action="store_true", help="with this password")
-    add.add_argument("--authfile", type=Path, help="or as this file says, which `podman login` has written")
-    add.add_argument("--cert-dir", type=Path, help="a directory with the registry's own authority (ca.crt)")
-    listing = _verb(verbs, "list", _list, "show what the store has", "Show the images of the store.")
-    listing.add_argument("--json", action="store_true", help="print a list of objects")
-    what = "Remove images: their names at once, their files once no job sees the store."
-    remove = _verb(verbs, "remove", _remove, "remove images, or without names what is left of removed ones", what)
+    add.add_argument("--name", metavar="NAME", type=_name, help="name the image so, whatever the archive says")
+    add.add_argument("--replace", action="store_true", help="take over the name of an image that is in the store")
+    add.add_argument("--user", metavar="USER", default="", help="log in to the registry as this user")
+    add.add_argument("--password-stdin", action="store_true", help="read that user's password from standard input")
+    add.add_argument("--authfile", metavar="FILE", type=Path, help="log in with this file of `podman login`")
+    add.add_argument("--cert-dir", metavar="DIR", type=Path, help="trust the authority in DIR/ca.crt")
+    listing = _verb(made, "list", _list, "show what the store has", LIST)
+    listing.add_argument("--json", action="store_true", help="print {schema, images: [{id, names, size, ...}]}")
+    remove = _verb(made, "remove", _remove, "remove images", REMOVE)
     remove.add_argument("image", metavar="IMAGE", nargs="*", help="a name, or an id of 6 or more digits")
-    prepare = _verb(verbs, "prepare", _prepare, "make clusters of a node image start faster", PREPARE)
+    prepare = _verb(made, "prepare", _prepare, "make clusters of a node image start faster", PREPARE)
     prepare.add_argument("image", metavar="IMAGE", help="a name, or an id of 6 or more digits")
-    prepare.add_argument("--name", type=_name, help="call the prepared one so, and keep the other as it is")
-    what = "Read every byte of the images, and compare with their digests. Ends with 1 if something is wrong."
-    verify = _verb(verbs, "verify", _verify, "look whether images are what they were", what)
-    verify.add_argument("image", metavar="IMAGE", nargs="*", help="a name or an id; all, if none is given")
-    return parser
+    prepare.add_argument("--name", metavar="NAME", type=_name, help="name the result so, and keep IMAGE as it is")
+    verify = _verb(made, "verify", _verify, "check that images are unchanged", VERIFY)
+    verify.add_argument("image", metavar="IMAGE", nargs="*", help="a name or an id; all images, if none is given")
+    return made
 
 
 def _add(store: Store, arguments: argparse.Namespace, progress: Progress) -> int:
@@ -109,10 +127,15 @@ def _add(store: Store, arguments: argparse.Namespace, progress: Progress) -> int
 
 
 def _list(store: Store, arguments: argparse.Namespace, progress: Progress) -> int:
-    prepared = preparing.records(store)
-    images = sorted(store.images(), key=lambda image: (not image.names, image.names))
+    return _listed(store.images(), preparing.records(store), arguments, progress)
+
+
+def _listed(
+    there: Sequence[Image], prepared: Mapping[str, object], arguments: argparse.Namespace, progress: Progress
+) -> int:
+    images = sorted(there, key=lambda image: (not image.names, image.names))
     if arguments.json:
-        print(json.dumps([asdict(image) | {"prepared": prepared.get(image.id)} for image in images]))
+        print(as_json(images=[asdict(image) | {"prepared": prepared.get(image.id)} for image in images]))
         return 0
     for image in images:
         kind = "prepared" if image.id in prepared else "as it came"
@@ -120,7 +143,7 @@ def _list(store: Store, arguments: argparse.Namespace, progress: Progress) -> in
         for name in image.names or ("(being removed)",):
             print(f"{name}  {image.id[:SHOWN_ID]}  {size(image.size)}  {day}  {kind}")
     if not images:
-        progress.say("the store is empty: `moorage image add --help` says how to fill it")
+        progress.say("the store is empty: `moorage help image add` says how to fill it")
     return 0
 
 
@@ -169,7 +192,7 @@ def _name(text: str) -> str:
     return text
 
 
-def _verb(verbs: Verbs, name: str, act: Act, help: str, description: str) -> argparse.ArgumentParser:
-    parser = verbs.add_parser(name, help=help, description=description, formatter_class=AS_WRITTEN)
-    parser.set_defaults(act=act)
-    return parser
+def _verb(parser: Parser, name: str, act: Act, summary: str, manual: Manual) -> Parser:
+    made = parser.verb(name, summary, manual)
+    made.set_defaults(act=act)
+    return made

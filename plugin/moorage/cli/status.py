@@ -1,14 +1,14 @@
-"""`moorage status`: what a user's jobs have on this node, or what this job has."""
+"""`moorage status`: what this job has on this node, or what each of a user's jobs has there."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
+from moorage.cli.manual import Manual, Parser
+from moorage.cli.output import as_json
 from moorage.common import job, warden_protocol
 from moorage.common.description import Mooring, this_job
 from moorage.common.errors import MoorageError
@@ -17,21 +17,33 @@ from moorage.common.progress import duration, size
 from moorage.user.run.runner import answers
 
 USAGE_LIMIT: Final = 5.0
+ABOUT: Final = """\
+Show what your jobs have on this node: state, cluster, uplink and, inside a job, what that job has used.
+
+It shows this node only. Other nodes of the same job are not asked."""
+WHERE: Final = "On a compute node: in a job, it shows that job; elsewhere, all your jobs on the node."
+EXAMPLES: Final = (
+    ("moorage status", "one line for each job"),
+    ("srun --jobid=JOBID --overlap --ntasks-per-node=1 moorage status", "one line from each node of a job"),
+)
 
 
-def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="moorage status", description="Show what your jobs have on this node.")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    wanted = parser.parse_args(words)
+def main(words: Sequence[str]) -> None:
+    wanted = parser().read(words)
     reports = list(_reports(os.environ))
     if wanted.json:
-        print(json.dumps(reports))
+        print(as_json(jobs=reports))
     else:
         for report in reports:
             print(shown(report))
         if not reports:
             print("no job of yours is moored on this node")
-    return 0
+
+
+def parser() -> Parser:
+    made = Parser(prog="moorage status", manual=Manual(ABOUT, WHERE, EXAMPLES))
+    made.add_argument("--json", action="store_true", help="print {schema, jobs: [{job, node, state, ...}]}")
+    return made
 
 
 def shown(report: Mapping[str, object]) -> str:
@@ -64,7 +76,7 @@ def report(number: int) -> dict[str, object]:
     }
     with suppress(MoorageError):
         # Only a task of the job is answered.
-        found["usage"] = warden_protocol.call(mooring.warden, "usage", USAGE_LIMIT)
+        found["usage"] = warden_protocol.call(mooring.warden, warden_protocol.Usage(), USAGE_LIMIT)
     return found
 
 

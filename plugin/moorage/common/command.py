@@ -101,6 +101,45 @@ def run(
     return Completed(words, code, _text(session.stdout), _text(session.stderr))
 
 
+class Child:
+    """A command as a child of the caller's event loop, with its output appended to a log.
+
+    Its environment is as for `run`. When the block ends before the command does, its process group is killed.
+    """
+
+    def __init__(
+        self, argv: Sequence[str | Path], *, env: Mapping[str, str], log: Path, cwd: Path | None = None
+    ) -> None:
+        self._argv = tuple(os.fspath(word) for word in argv)
+        self._environment = {"PATH": PATH, "LC_ALL": "C.UTF-8", **env}
+        self._cwd = cwd
+        self._log = log
+
+    def __enter__(self) -> Self:
+        process = _start(self._argv, self._environment, self._cwd, None, self._log)
+        self._session = _Session(self._argv, process, self._log)
+        try:
+            # It can be read once the command has ended.
+            self.descriptor = os.pidfd_open(process.pid)
+        except OSError:
+            self._session.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.descriptor)
+        self._session.__exit__()
+
+    @property
+    def ended(self) -> bool:
+        return self._session.process.poll() is not None
+
+    def check(self) -> None:
+        """Raise a CommandFailed if the command has ended with another exit code than 0."""
+        if code := self._session.process.returncode:
+            raise self._session.failure(CommandFailed, _meaning(code), code)
+
+
 @dataclass
 class _Session:
     """A command in a session of its own; its process group does not outlast the block unless it ended by itself."""

@@ -1,4 +1,4 @@
-"""What a job knows of itself: the description that the node's root has left in its run directory."""
+"""The description of a job on one node: the Prolog writes it as `job.json`, the job's own processes read it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from moorage.common import job
+from moorage import __version__
+from moorage.common import job, typed_json
 from moorage.common.errors import MoorageError, UserError
 from moorage.common.hardware import Hardware
 from moorage.common.podman import Places
 from moorage.common.spec import Spec
 
+# A field that is added leaves the number as it is: readers ignore what they do not know. A field that goes, or means
+# something else, gives the next number. Descriptions of earlier releases have no number and the same fields as 1.
+SCHEMA: Final = 1
 UNPREPARED: Final = "tell the administrator of this node: `journalctl -t moorage` shows what its Prolog did"
 
 
 @dataclass(frozen=True)
 class Waits:
-    """The longest waits, in seconds."""
+    """The timeouts that the job itself keeps, in seconds."""
 
     agents: float = 120.0
     podman: float = 120.0
     kill: float = 30.0
-    # So much longer than for agents, until nodes beside the first are prepared.
+    # Added to `agents`: nodes beside the first may be prepared so much later.
     others: float = 0.0
 
 
 @dataclass(frozen=True)
 class Kubernetes:
-    """What the site has settled for clusters."""
+    """The site's configuration of clusters."""
 
     image: str | None = None
     archive: str | None = None
@@ -46,23 +50,19 @@ class Kubernetes:
 
 @dataclass(frozen=True)
 class Segment:
-    """The network that the containers of all nodes share, and what this node's have there."""
+    """The fabric, the network that the containers of all nodes share, and this node's part of it."""
 
     subnet: str
     mtu: int
     # Of the one container by which this node takes part; frames to it go to this node alone.
     hardware_address: str
-    # Every node's, in the job's order: Slurm's names.
+    # Slurm's names of all participants, in the job's order.
     hosts: tuple[str, ...]
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["subnet"], fields["mtu"], fields["hardware_address"], tuple(fields["hosts"]))
 
 
 @dataclass(frozen=True)
 class WayOut:
-    """What the job's end of the uplink `kernel` needs."""
+    """The job's end of the gateway, for the uplink `kernel`."""
 
     address: str
     router: str
@@ -80,15 +80,22 @@ class Mooring:
     podman: Path
     uplink: str
     srun: Path | None
-    waits: Waits
+    waits: Waits = field(metadata=typed_json.key("wait"))
     kubernetes: Kubernetes
-    places: Places
+    places: Places = field(metadata=typed_json.outside())
     hardware: Hardware = field(default_factory=Hardware)
-    # So many take part, of which this one is at `place`, counted from 0.
+    # The number of participants. This node is the one at `place`, counted from 0.
     nodes: int = 1
     place: int = 0
     fabric: Segment | None = None
     gateway: WayOut | None = None
+    # The rest is for people: root's record of the job has most of it.
+    uplink_reason: str = ""
+    runtime: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    # The first id of each range, and how many ids it has.
+    subuids: tuple[tuple[int, int], ...] = ()
+    subgids: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def load(cls, number: int) -> Self:
@@ -101,7 +108,7 @@ class Mooring:
             return cls.from_dict(fields, places)
         except FileNotFoundError:
             raise UserError(f"the Prolog has not prepared this node for job {number}", UNPREPARED) from None
-        except (KeyError, TypeError, ValueError) as error:
+        except ValueError as error:
             raise UserError(f"{places.run / 'job.json'} is not understood ({error})", UNPREPARED) from error
 
     @classmethod
@@ -109,28 +116,19 @@ class Mooring:
         return cls.load(this_job(environ))
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any], places: Places) -> Self:
-        return cls(
-            job=fields["job"],
-            restart=fields["restart"],
-            node=fields["node"],
-            spec=Spec.from_dict(fields["spec"]),
-            podman=Path(fields["podman"]),
-            uplink=fields["uplink"],
-            srun=Path(fields["srun"]) if fields.get("srun") else None,
-            waits=Waits(**{name: float(value) for name, value in fields.get("wait", {}).items()}),
-            kubernetes=Kubernetes(**fields.get("kubernetes", {})),
-            places=places,
-            hardware=Hardware.from_dict(fields.get("hardware", {})),
-            nodes=fields.get("nodes", 1),
-            place=fields.get("place", 0),
-            fabric=Segment.from_dict(fabric) if (fabric := fields.get("fabric")) else None,
-            gateway=WayOut(**gateway) if (gateway := fields.get("gateway")) else None,
-        )
+    def from_dict(cls, fields: object, places: Places) -> Self:
+        """A ValueError that names what is missing or wrong."""
+        number = fields.get("schema", SCHEMA) if isinstance(fields, dict) else SCHEMA
+        if number != SCHEMA:
+            raise ValueError(f"its schema is {number}, and Moorage {__version__} reads schema {SCHEMA}")
+        return typed_json.decode(cls, fields, places=places)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"schema": SCHEMA, **typed_json.encode(self)}
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """All nodes that take part, by Slurm's names; the cluster's control plane is on the first."""
+        """Slurm's names of all participants; the first has the cluster's control plane."""
         return self.fabric.hosts if self.fabric else (self.node,)
 
     @property

@@ -1,19 +1,19 @@
-"""Waiting for whatever happens first: a readable descriptor, a signal, the end of a limit."""
+"""The event loop: waiting for readable descriptors, signals and deadlines at the same time."""
 
 from __future__ import annotations
 
 import os
 import selectors
 import signal
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final, Self
 
 from moorage.common.deadline import Deadline
 
-Happening = Callable[[], object]
-# They cannot be caught, or tell a process of what it did itself.
+Handler = Callable[[], object]
+# The first two cannot be caught; the others tell a process of something that it did itself.
 _OWN: Final = "KILL STOP CHLD SEGV BUS FPE ILL ABRT TRAP SYS PIPE XCPU XFSZ TTIN TTOU"
 FROM_OUTSIDE: Final = frozenset(signal.valid_signals()) - {signal.Signals[f"SIG{name}"] for name in _OWN.split()}
 # A terminal sends them to every process in its foreground.
@@ -21,10 +21,14 @@ OF_TERMINAL: Final = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP})
 
 
 class Watch:
-    """Calls what is registered for a descriptor whenever that can be read."""
+    """Calls the handler of a descriptor whenever the descriptor can be read.
+
+    Handlers only take note of what has happened, and do not wait. Whoever has to wait for something calls `until`.
+    """
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
+        self._check: Handler = lambda: None
 
     def __enter__(self) -> Self:
         return self
@@ -32,38 +36,64 @@ class Watch:
     def __exit__(self, *_: object) -> None:
         self._selector.close()
 
-    def on(self, descriptor: int, happening: Happening) -> None:
-        self._selector.register(descriptor, selectors.EVENT_READ, happening)
+    def on(self, descriptor: int, handler: Handler) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, handler)
+
+    @contextmanager
+    def noticing(self, descriptor: int) -> Iterator[None]:
+        """Within the block, `until` looks at its condition again when the descriptor can be read."""
+        self.on(descriptor, lambda: None)
+        try:
+            yield
+        finally:
+            self.off(descriptor)
 
     def off(self, descriptor: int) -> None:
         with suppress(KeyError):
             self._selector.unregister(descriptor)
 
     def once(self, seconds: float | None = None) -> bool:
-        """Deal with what happens next; False if nothing does for so many seconds."""
+        """Handle the next events; False if there are none for so many seconds."""
         ready = self._selector.select(seconds)
         for key, _ in ready:
-            # An earlier one may have taken a later one off.
+            # The handler of an earlier event may have removed a later one.
             if self._selector.get_map().get(key.fd) == key:
                 key.data()
         return bool(ready)
 
-    def until(self, condition: Callable[[], bool], deadline: Deadline, often: Happening | None = None) -> bool:
-        """Deal with what happens until the condition holds; False if it does not before the deadline.
+    def until(
+        self, condition: Callable[[], bool], deadline: Deadline, often: Handler | None = None, every: float = 1.0
+    ) -> bool:
+        """Handle events until the condition holds; False if it does not hold before the deadline.
 
-        `often` is called every second, and whenever something has happened.
+        `often` is called after every event, and at least every so many seconds.
         """
-        while not condition():
+        while True:
+            self._check()
+            if condition():
+                return True
             if deadline.passed:
                 return False
-            self.once(min(deadline.left, 1.0) if often else deadline.left)
+            self.once(min(deadline.left, every) if often else deadline.left)
             if often:
                 often()
-        return True
+
+    def pause(self, seconds: float) -> None:
+        """Handle events for so many seconds."""
+        self.until(lambda: False, Deadline(seconds))
+
+    @contextmanager
+    def guarded(self, check: Handler) -> Iterator[None]:
+        """Within the block, `until` calls `check` again and again, which raises if waiting makes no sense any more."""
+        before, self._check = self._check, check
+        try:
+            yield
+        finally:
+            self._check = before
 
 
 class Signals:
-    """Signals as something to wait for: while the block lasts, none of them does anything else."""
+    """Makes signals into events: while the block lasts, none of them has another effect."""
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._numbers = frozenset(numbers)
@@ -74,7 +104,7 @@ class Signals:
         self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         for number in self._numbers:
             self._before[number] = signal.signal(number, _noted)
-        # Whoever could not be disturbed before this has blocked them.
+        # A process that was not ready for signals before this has blocked them.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self._numbers)
         return self
 
@@ -86,14 +116,14 @@ class Signals:
         os.close(self._writing)
 
     def take(self) -> list[int]:
-        """Those that came since the last call."""
+        """The signals that have come since the last call."""
         with suppress(BlockingIOError):
             return [number for number in os.read(self.descriptor, 1 << 16) if number in self._numbers]
         return []
 
 
 def heeded() -> frozenset[int]:
-    """The signals from outside that this process was not told to ignore by who started it."""
+    """The signals from outside, without those that the parent process has set to be ignored."""
     return frozenset(number for number in FROM_OUTSIDE if signal.getsignal(number) != signal.SIG_IGN)
 
 
@@ -105,4 +135,4 @@ def name(number: int) -> str:
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
-    """Its number is in the pipe already; a handler, unlike SIG_IGN, is not handed on to programs that are started."""
+    """Do nothing: the number is in the pipe. Unlike SIG_IGN, a handler is not inherited by a program."""

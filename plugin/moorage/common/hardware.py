@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,6 @@ class Hardware:
     environment: tuple[str, ...] = ()
     resources: tuple[Resource, ...] = ()
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(
-            devices=tuple(fields.get("devices", ())),
-            binds=tuple(Bind(**bind) for bind in fields.get("binds", ())),
-            environment=tuple(fields.get("environment", ())),
-            resources=tuple(map(Resource.from_dict, fields.get("resources", ()))),
-        )
-
     @staticmethod
     def joined(parts: Iterable[Hardware]) -> Hardware:
         """Of two for the same place, or of the same name, the first."""
@@ -57,9 +48,6 @@ class Hardware:
         devices = dict.fromkeys(device for part in parts for device in part.devices)
         resources = tuple(resource for part in parts for resource in part.resources)
         return Hardware(tuple(devices), tuple(binds.values()), tuple(environment.values()), resources)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def lacking(self) -> Iterator[str]:
         """What this node has not got."""
@@ -92,10 +80,6 @@ class Resource:
     units: tuple[tuple[str, ...], ...]
     # All that goes with it.
     hardware: Hardware
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(fields["name"], tuple(map(tuple, fields["units"])), Hardware.from_dict(fields["hardware"]))
 
     def openable(self) -> Self:
         units = tuple(unit for unit in self.units if _openable(unit) == unit)

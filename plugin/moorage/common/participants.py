@@ -1,4 +1,4 @@
-"""The nodes of a job that take part: the first of them, as many as its user wishes."""
+"""The participants of a job: its first nodes, as many as the user asks for."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from moorage.common.errors import UserError
 from moorage.common.job import Job
 from moorage.common.spec import Spec
 
-# Each has a part of the container network of its own.
+# Each participant has its own part of the containers' network.
 MOST: Final = 254
 
 
 @dataclass(frozen=True)
-class Fleet:
-    """Slurm's names of them, in its order, which is the same on all."""
+class Participants:
+    """The nodes by Slurm's names, in Slurm's order, which is the same on all nodes."""
 
     nodes: tuple[str, ...]
-    # Of this node among them, counted from 0; None where it takes no part.
+    # The index of this node; None where it does not take part.
     place: int | None = 0
 
     @property
@@ -27,8 +27,8 @@ class Fleet:
         return len(self.nodes) == 1
 
 
-def of(job: Job, spec: Spec, environ: Mapping[str, str]) -> Fleet:
-    """By what slurmd tells a Prolog; a UserError if the user wishes for what cannot be."""
+def of(job: Job, spec: Spec, environ: Mapping[str, str]) -> Participants:
+    """Read them from a Prolog's environment; raise a UserError if the user asks for what is not possible."""
     if environ.get("SLURM_HET_JOB_ID"):
         raise heterogeneous()
     nodes = _nodes(job, environ)
@@ -39,11 +39,11 @@ def of(job: Job, spec: Spec, environ: Mapping[str, str]) -> Fleet:
     if wanted > MOST:
         raise UserError(f"{wanted} nodes are more than --k8s can join", f"ask for nodes={MOST} or fewer")
     taking_part = nodes[:wanted]
-    return Fleet(taking_part, taking_part.index(job.node) if job.node in taking_part else None)
+    return Participants(taking_part, taking_part.index(job.node) if job.node in taking_part else None)
 
 
 def heterogeneous() -> UserError:
-    """Its parts are several jobs to Slurm, of which each has nodes of its own."""
+    """To Slurm, each part of such a job is a job with its own nodes."""
     return UserError("this job is heterogeneous, and --k8s is for jobs of one part", "submit it as one part")
 
 
@@ -51,7 +51,7 @@ def _nodes(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:
     text = environ.get("SLURM_JOB_NODELIST", job.node)
     if text == job.node:
         return (job.node,)
-    # Only here: most jobs have one node.
+    # Imported only here: most jobs have one node.
     from moorage.common.nodelist import expand
 
     return tuple(expand(text, 1 << 16))

@@ -1,4 +1,4 @@
-"""What a job's output shows while its cluster comes up and goes: a line each, or one live line on a terminal."""
+"""The progress that people see: a line for each phase, or on a terminal one live line."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Progress:
         return self._clock() - self._began
 
     def phase(self, text: str) -> None:
-        """What is being done from now on."""
+        """Begin this phase, unless it is the present one."""
         if text == self._phase:
             return
         self._phase = text
         self.lines.append(self._stamped(text))
         self._write(self._stamped(text), lasting=not self._live)
 
-    def tick(self) -> None:
-        """The time goes on."""
+    def tick(self, detail: str = "") -> None:
+        """Bring the live line up to date. The detail, how far the phase is, shows there only."""
         if self._live and self._phase:
-            self._write(self._stamped(self._phase), lasting=False)
+            self._write(self._stamped(": ".join(filter(None, (self._phase, detail)))), lasting=False)
 
     def say(self, text: str) -> None:
-        """Something that is to stay on the screen."""
+        """Print a line that stays on the screen."""
         self.lines.append(self._stamped(text))
         self._write(f"{NAME}: {text}", lasting=True)
         self._phase = ""

@@ -45,10 +45,6 @@ class Spec:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Spec:
-        return cls(**values)
-
 
 def parse(text: str) -> Spec:
     """Take SPEC as the user wrote it, or raise a UsageError of one line that says what is wrong and what to write."""

@@ -1,4 +1,6 @@
-"""What a job's processes say to its warden: one JSON object a packet, one request a connection.
+"""The messages between a job's processes and the warden of its node.
+
+A connection carries one request and one answer. Each is one packet with one JSON object:
 
 {"verb": "usage"}                    ->  {"ok": {...}}  or  {"error": "one line"}
 {"verb": "plug", "what": "fabric"}   with one descriptor, of a network namespace
@@ -12,48 +14,87 @@ import os
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
 
-VERBS: Final = ("lend", "delegate", "usage", "plug", "tell")
-PLUGGED: Final = ("fabric", "uplink")
-TOLD: Final = frozenset({"word", "cause"})
+# The links in the job's own network namespace, by the network that the warden plugs.
+ENDS: Final = {"fabric": "fabric0", "uplink": "uplink0"}
+PLUGGED: Final = tuple(ENDS)
 LONGEST: Final = 4096
 LONGEST_LINE: Final = 1000
-# There is no event for a socket that will be there soon.
-ASK_AGAIN: Final = 0.1
+# The kernel sends no event when a socket appears, so a call tries again after this many seconds.
+RETRY: Final = 0.1
 
 
 class Refused(MoorageError):
-    """The warden's answer is no, or there is no making sense of what was said."""
+    """The warden refuses the request, or a packet is not understood."""
 
 
 @dataclass(frozen=True)
-class Request:
-    verb: str
-    # Of the verb `plug` alone.
-    what: str = ""
-    # Of the verb `tell` alone: texts.
-    told: Mapping[str, str] = field(default_factory=dict)
+class Lend:
+    """The placeholder offers its cgroup."""
+
+    verb: ClassVar[str] = "lend"
 
 
-def request(verb: str, fields: Mapping[str, str] | None = None) -> bytes:
-    return json.dumps({"verb": verb, **(fields or {})}).encode()
+@dataclass(frozen=True)
+class Delegate:
+    """The agent asks for the cgroup that the placeholder of its step offers."""
+
+    verb: ClassVar[str] = "delegate"
 
 
-def understood(packet: bytes) -> Request:
-    """The request; Refused if it is anything else, for anybody may have sent it."""
+@dataclass(frozen=True)
+class Usage:
+    """What has the delegated cgroup used so far?"""
+
+    verb: ClassVar[str] = "usage"
+
+
+@dataclass(frozen=True)
+class Plug:
+    """Plug one of the job's networks into the network namespace whose descriptor comes with this request."""
+
+    verb: ClassVar[str] = "plug"
+    what: str
+
+
+@dataclass(frozen=True)
+class Tell:
+    """How far the start has come: the word of a phase or of the start's end, and the cause of a failure."""
+
+    verb: ClassVar[str] = "tell"
+    word: str
+    cause: str = ""
+
+
+Request = Lend | Delegate | Usage | Plug | Tell
+VERBS: Final = tuple(kind.verb for kind in (Lend, Delegate, Usage, Plug, Tell))
+
+
+def encode(request: Request) -> bytes:
+    return json.dumps({"verb": request.verb, **asdict(request)}).encode()
+
+
+def decode(packet: bytes) -> Request:
+    """Return the request; raise Refused for anything else, because any user may send anything."""
     match _decoded(packet):
-        case {"verb": "plug", "what": str(what), **rest} if what in PLUGGED and not rest:
-            return Request("plug", what)
-        case {"verb": "tell", **rest} if rest.keys() <= TOLD and all(isinstance(text, str) for text in rest.values()):
-            return Request("tell", told={str(name): str(text) for name, text in rest.items()})
-        case {"verb": str(verb), **rest} if verb in VERBS and verb not in ("plug", "tell") and not rest:
-            return Request(verb)
+        case {"verb": Lend.verb, **rest} if not rest:
+            return Lend()
+        case {"verb": Delegate.verb, **rest} if not rest:
+            return Delegate()
+        case {"verb": Usage.verb, **rest} if not rest:
+            return Usage()
+        case {"verb": Plug.verb, "what": str(what), **rest} if what in PLUGGED and not rest:
+            return Plug(what)
+        case {"verb": Tell.verb, "word": str(word), "cause": str(cause), **rest} if not rest:
+            return Tell(word, cause)
+        case {"verb": Tell.verb, "word": str(word), **rest} if not rest:
+            return Tell(word)
     raise Refused(f"not understood: send one of {', '.join(VERBS)}")
 
 
@@ -67,7 +108,7 @@ def error(line: str) -> bytes:
 
 
 def outcome(packet: bytes) -> dict[str, Any]:
-    """What the answer says; Refused with the warden's reason if it is no."""
+    """Return the fields of the answer; raise Refused with the warden's reason if it refuses."""
     match _decoded(packet):
         case {"ok": dict(fields)}:
             return fields
@@ -76,29 +117,27 @@ def outcome(packet: bytes) -> dict[str, Any]:
     raise Refused("the warden's answer is not understood: are two releases of moorage installed?")
 
 
-def call(
-    path: Path, verb: str, limit: float, *, fields: Mapping[str, str] | None = None, descriptor: int | None = None
-) -> dict[str, Any]:
-    """Ask the warden, again if it is just being started anew: every verb may be sent twice."""
-    packet = request(verb, fields)
-    deadline = Deadline(limit)
+def call(path: Path, request: Request, timeout: float, *, descriptor: int | None = None) -> dict[str, Any]:
+    """Ask the warden. A warden that is just being restarted is asked again: every request may be sent twice."""
+    packet = encode(request)
+    deadline = Deadline(timeout)
     while True:
         try:
             return outcome(_exchange(path, packet, deadline, [] if descriptor is None else [descriptor]))
         except OSError as problem:
-            if deadline.left <= ASK_AGAIN:
+            if deadline.left <= RETRY:
                 reason = problem.strerror or str(problem)
                 raise MoorageError(
-                    f"the warden did not answer `{verb}` for {limit:g} s ({path}: {reason}):"
+                    f"the warden did not answer `{request.verb}` for {timeout:g} s ({path}: {reason}):"
                     " see `journalctl -t moorage` on this node"
                 ) from problem
-        time.sleep(ASK_AGAIN)
+        time.sleep(RETRY)
 
 
 def _exchange(path: Path, packet: bytes, deadline: Deadline, descriptors: list[int]) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        # A time-out of 0 would mean not to wait at all.
-        connection.settimeout(max(deadline.left, ASK_AGAIN))
+        # A timeout of 0 means non-blocking.
+        connection.settimeout(max(deadline.left, RETRY))
         connection.connect(os.fspath(path))
         socket.send_fds(connection, [packet], descriptors)
         answer = connection.recv(LONGEST)
@@ -114,7 +153,3 @@ def _decoded(packet: bytes) -> Any:  # noqa: ANN401
         return json.loads(packet)
     except (ValueError, RecursionError) as problem:
         raise Refused("not understood: a message is one JSON object") from problem
-
-
-# The ends of a job's networks in its own network namespace, by what is asked of the warden.
-ENDS: Final = {"fabric": "fabric0", "uplink": "uplink0"}

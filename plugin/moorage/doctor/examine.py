@@ -23,7 +23,7 @@ from moorage.node import (
     uplink,
     uplink_speed,
 )
-from moorage.node.checks import EACH_JOB, Check, Scene, look_around
+from moorage.node.checks import CHECKED, EACH_JOB, SLURM, Check, Scene, look_around
 from moorage.node.config import load
 from moorage.node.config.schema import Config
 from moorage.node.factcache import Facts, remembered
@@ -65,7 +65,7 @@ class Report:
 
     @property
     def faults(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.fault != "advice"]
+        return [finding for finding in self.findings if finding.kind != "advice"]
 
     def add(self, *findings: Finding) -> None:
         self.findings += [finding for finding in findings if finding not in self.findings]
@@ -134,7 +134,7 @@ def _speeds(scene: Scene) -> Iterator[Finding]:
         return
     if changed := uplink.unmeasured(scene.around.offer, scene.config.uplink):
         cause = f"another kernel or program has come since the uplinks were measured: {', '.join(changed)}"
-        yield Finding("uplink", cause, "measure them again: `moorage net measure`", "advice")
+        yield Finding("uplink", cause, "measure them again: `moorage net measure`", kind="advice")
 
 
 def _features(scene: Scene) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def _networks(scene: Scene) -> Iterator[Finding]:
 
         for setting, subnet in wanted:
             if fault := network_demands.route(routes.networks(scene.node), IPv4Network(subnet), setting):
-                yield Finding(setting.partition(".")[0], fault.what, fault.remedy, "advice")
+                yield Finding(setting.partition(".")[0], fault.what, fault.remedy, kind="advice")
 
 
 def _node_image(scene: Scene) -> Iterator[Finding]:
@@ -207,27 +207,31 @@ def _leftovers(scene: Scene) -> Iterator[Finding]:
     yield from leftovers.check(scene.config.scratch.path)
 
 
-# What costs too much for each job, or concerns what none of them meets.
+HARDWARE: Final = "install/hardware.md#hardware-of-a-site"
+CLUSTERS: Final = "install/disks.md#images"
+SWEEP: Final = "operate/README.md#sweep"
+NEEDED: Final = "install/by-role.md#what-a-node-needs"
+# Checks that cost too much for each job, or that find nothing that would keep one from starting.
 MORE: Final[tuple[Check[Examined], ...]] = (
-    Check("prolog", lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
-    Check("time limits", _limits),
-    Check("accounting", lambda scene: slurmconf.accounting(scene.around.slurm_conf, scene.around.slurm)),
-    Check("cgroup.conf", _devices),
-    Check("slurmd", _own_mounts, for_root=True),
-    Check("policy", _policy),
-    Check("features", _features),
-    Check("speeds", _speeds, for_root=True),
-    Check(multi_node.CHECK, multi_node.check),
-    Check("subids", _subids),
-    Check("units", lambda scene: units.check(scene.node)),
-    Check("states of units", lambda scene: units.states(), slow=True),
-    Check("clock", lambda scene: clock.check(scene.node)),
-    Check("state", lambda scene: scratch_disk.memory(job.STATE), for_root=True),
-    Check("kubernetes", _clusters),
-    Check("networks of containers", _networks),
-    Check("node image", _node_image, for_root=True),
-    Check("store", _store, for_root=True),
-    Check("leftovers", _leftovers, for_root=True),
+    Check("prolog", "site", SLURM, lambda scene: slurmconf.prolog(scene.around.slurm_conf, scene.around.slurm)),
+    Check("time limits", "site", SLURM, _limits),
+    Check("accounting", "site", SLURM, lambda scene: slurmconf.accounting(scene.around.slurm_conf, scene.around.slurm)),
+    Check("cgroup.conf", "site", HARDWARE, _devices),
+    Check("slurmd", "node", CHECKED, _own_mounts, for_root=True),
+    Check("policy", "site", "install/policy.md#policy", _policy),
+    Check("features", "site", HARDWARE, _features),
+    Check("speeds", "node", "install/network.md#uplinks", _speeds, for_root=True),
+    Check(multi_node.CHECK, "site", "install/network.md#between-nodes-the-fabric", multi_node.check),
+    Check("subids", "node", CHECKED, _subids),
+    Check("units", "node", SWEEP, lambda scene: units.check(scene.node)),
+    Check("states of units", "node", SWEEP, lambda scene: units.states(), slow=True),
+    Check("clock", "node", NEEDED, lambda scene: clock.check(scene.node)),
+    Check("state", "node", NEEDED, lambda scene: scratch_disk.memory(job.STATE), for_root=True),
+    Check("kubernetes", "node", CLUSTERS, _clusters),
+    Check("networks of containers", "site", CLUSTERS, _networks),
+    Check("node image", "node", CLUSTERS, _node_image, for_root=True),
+    Check("store", "node", "install/disks.md#images", _store, for_root=True),
+    Check("leftovers", "node", SWEEP, _leftovers, for_root=True),
 )
 ALL: Final[tuple[Check[Examined], ...]] = (*EACH_JOB, *MORE)
 
@@ -261,13 +265,14 @@ def _carry_out(checks: Sequence[Check[Examined]], scene: Examined, report: Repor
             report.left_out.append(check.name)
             continue
         try:
-            for finding in check.look(scene):
+            for finding in check.findings(scene):
                 report.add(finding)
         except (OSError, MoorageError) as error:
             if isinstance(error, PermissionError) and not root:
                 report.left_out.append(check.name)
             else:
-                report.add(Finding(check.name, f"this could not be looked into ({error})", "see to that first"))
+                cause = f"the check failed to run ({error})"
+                report.add(Finding(check.name, cause, "fix this first", check.owner))
 
 
 def _configuration(report: Report, facts: Facts) -> Config | None:
@@ -275,7 +280,7 @@ def _configuration(report: Report, facts: Facts) -> Config | None:
     try:
         settings, faults = load.whole(load.entries(load.PLACE, facts), load.PLACE)
     except UserError as fault:
-        report.add(Finding("configuration", fault.what, fault.remedy))
+        report.add(Finding("configuration", fault.what, fault.remedy, "site"))
         return None
-    report.add(*(Finding("configuration", fault.what, fault.remedy) for fault in faults))
+    report.add(*(Finding("configuration", fault.what, fault.remedy, "site") for fault in faults))
     return settings

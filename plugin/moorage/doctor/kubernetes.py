@@ -68,5 +68,5 @@ def _kubectl(offered: Iterable[node_image.Version], facts: Facts) -> Iterator[Fi
     for wanted in offered:
         if has and (has[0] != wanted[0] or abs(has[1] - wanted[1]) > FARTHEST_APART):
             cause = f"kubectl says {said}, and is too far from Kubernetes {programs.shown(wanted)} for who uses it here"
-            yield Finding(CHECK, cause, f"install kubectl {programs.shown(wanted[:2])}", "advice")
+            yield Finding(CHECK, cause, f"install kubectl {programs.shown(wanted[:2])}", kind="advice")
             return

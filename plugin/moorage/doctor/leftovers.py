@@ -1,23 +1,26 @@
-"""What is left on this node of jobs that are over: found from what root has written down, and not touched here."""
+"""What jobs that are over have left on this node: found by root's own notes, and not touched here."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from moorage.common import job
 from moorage.common.deadline import Deadline
-from moorage.linux import mounts
+from moorage.linux import cgroup, mounts
 from moorage.node.finding import Finding
+from moorage.root import state
 from moorage.root.cleanup import trash
 from moorage.root.cleanup.sweep import sweep
 
 CHECK: Final = "leftovers"
 LIMIT: Final = 5.0
-# By then the unit that empties it should be done.
+MOST_NAMED: Final = 3
+# The unit that empties the trash takes less time.
 OLD: Final = 24 * 3600.0
 SWEEP: Final = "moorage sweep --now"
 
@@ -30,31 +33,49 @@ def check(scratch: Path) -> Iterator[Finding]:
 
 
 def _jobs() -> Iterator[Finding]:
-    """Those that nobody answers for, by the same rule as the sweep's."""
+    """Jobs that the sweep would remove, and states that it does not understand."""
     for found in sweep(Deadline(LIMIT), act=False):
         if found.to_do:
-            yield Finding(CHECK, f"job {found.job} has not been cleared up: {found.why}", SWEEP, "leftover")
+            cause = f"job {found.job} has not been cleaned up: {'; '.join([found.why, *_alive(found.job)])}"
+            yield Finding(CHECK, cause, SWEEP, kind="leftover")
         elif found.unknown:
             cause = f"{job.state_file(found.job)} cannot be understood"
             yield Finding(CHECK, cause, "look for what is left of that job, then remove this file")
 
 
+def _alive(number: int) -> Iterator[str]:
+    """The processes that are still in the job's delegated cgroup: one in `disk-sleep` cannot be killed yet."""
+    known = state.load(number)
+    pids = cgroup.processes(known.tree) if known and known.tree else []
+    if not pids:
+        return
+    # Only here: a health check comes again and again, and mostly finds nothing.
+    import psutil
+
+    for pid in pids[:MOST_NAMED]:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            yield f"process {pid} ({process.name()}) is {process.status()}"
+    if more := pids[MOST_NAMED:]:
+        yield f"and {len(more)} more"
+
+
 def _mounts() -> Iterator[Finding]:
-    """Without a state they will not be found by the sweep."""
+    """Mounts of jobs that have no state, by which the sweep would find them."""
     there = {mount.point for mount in mounts.table() if mount.point.parent == job.RUN and mount.point.name.isdecimal()}
     for point in sorted(there):
         if not job.state_file(int(point.name)).exists() and os.path.ismount(point):
-            yield Finding(CHECK, f"{point} is mounted, and nothing is known of that job", f"umount --lazy {point}")
+            yield Finding(CHECK, f"{point} is mounted, and that job has no state here", f"umount --lazy {point}")
 
 
 def _scratch(place: Path) -> Iterator[Finding]:
-    """A job's state is written before its scratch is made, and goes after it."""
+    """Scratch of jobs that have no state. A state is written before the scratch is made, and is removed after it."""
     if not place.is_dir():
         return
     for entry in sorted(place.iterdir()):
         number = entry.name.removesuffix(".img")
         if number.isdecimal() and not job.state_file(int(number)).exists() and os.path.lexists(entry):
-            yield Finding(CHECK, f"{entry} is left of a job of which nothing is known", f"rm -rf {entry}")
+            yield Finding(CHECK, f"{entry} is left of a job that has no state here", f"rm -rf {entry}")
 
 
 def _trash(scratch: Path) -> Iterator[Finding]:
@@ -63,4 +84,4 @@ def _trash(scratch: Path) -> Iterator[Finding]:
     if old := [entry for entry in entries if time.time() - entry.lstat().st_ctime > OLD]:
         cause = f"{len(old)} ended job(s) still have files in {place}"
         remedy = f"see why: journalctl -t moorage PHASE=trash; systemctl restart {trash.UNIT}"
-        yield Finding(CHECK, cause, remedy, "leftover")
+        yield Finding(CHECK, cause, remedy, kind="leftover")

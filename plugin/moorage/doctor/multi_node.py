@@ -65,4 +65,4 @@ def _interface(site: Fabric, node: Node) -> Iterator[Finding]:
 
 
 def _advice(cause: str, remedy: str) -> Finding:
-    return Finding(CHECK, f"jobs on several nodes are refused here: {cause}", remedy, "advice")
+    return Finding(CHECK, f"jobs on several nodes are refused here: {cause}", remedy, kind="advice")

@@ -1,4 +1,7 @@
-"""Everything that must be right before a job may start: one list for the Prolog, the doctor and the tests of a site."""
+"""The checks that a job with --k8s has to pass: the Prolog makes them for each job, the doctor at any time.
+
+The doctor has a further list of its own, of the same type: doctor/examine.py.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import os
 import pwd
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -16,7 +19,7 @@ from moorage.linux import idmap
 from moorage.node import kernel_checks, programs, scratch_disk, shim, slurmconf, subids, uplink, uplink_speed
 from moorage.node.config.schema import Config
 from moorage.node.factcache import Facts
-from moorage.node.finding import Finding
+from moorage.node.finding import Finding, Owner
 from moorage.node.hostfiles import Node
 from moorage.node.programs import Program
 
@@ -25,7 +28,7 @@ POLICY: Final = "/etc/containers/policy.json"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the checks have found on this node besides faults, and what a job is made of."""
+    """What this node has that jobs are made of, as found once for all checks."""
 
     programs: Mapping[str, Program]
     slurmd: Program | None
@@ -36,12 +39,12 @@ class Surroundings:
 
     @property
     def slurm_says(self) -> str:
-        """The name and number of its release."""
+        """What slurmd -V says: the name and number of its release."""
         return self.slurmd.version if self.slurmd else ""
 
     @property
     def versions(self) -> dict[str, str]:
-        """What each program says of itself, and which pasta and slirp4netns there are."""
+        """What each program says with --version."""
         return {name: program.version for name, program in self.programs.items() if program.version}
 
     @property
@@ -65,14 +68,14 @@ def look_around(config: Config, facts: Facts, environ: Mapping[str, str]) -> Sur
 
 
 def slurm_places(config: Config, parent: Path) -> list[Path]:
-    """Where Slurm's programs may be besides PATH: as configured, or about the slurmd that runs."""
+    """Where to look for Slurm's programs before PATH: in slurm.bin, and near the slurmd that runs."""
     given = [config.slurm.bin] if config.slurm.bin else []
     running = [parent.parent] if parent.name in ("slurmd", "slurmstepd") else []
     return [place for one in (*given, *running) for place in (one, one.parent / "bin", one.parent / "sbin")]
 
 
 def shim_checks(around: Surroundings) -> Iterator[Finding]:
-    """What keeps a job's script from being stopped, whatever else is found wrong."""
+    """Whether the shim is there. Without it a job's script would run without what it asked for."""
     plugstack = shim.stack(slurmconf.plugstack(around.slurm_conf, around.slurm))
     if fault := shim.check(plugstack, around.slurm_says):
         yield Finding("shim", fault.what, fault.remedy)
@@ -88,43 +91,71 @@ class Scene:
     node: Node
 
 
-Seen = TypeVar("Seen", bound=Scene, contravariant=True)
+@dataclass(frozen=True)
+class Account:
+    """A user's account on a node, as checks look at it."""
+
+    job: Job
+    # The subordinate ids of the user, by their kind.
+    granted: Mapping[str, list[idmap.Range]]
+    node: Node
+
+
+Seen = TypeVar("Seen", contravariant=True)
 
 
 @dataclass(frozen=True)
 class Check(Generic[Seen]):
-    """One thing to look at; some show to root alone, and some take more than a moment."""
+    """One thing to look at."""
 
     name: str
+    # Who can act on what it finds.
+    owner: Owner
+    # Where the manual, below docs, tells of it.
+    page: str
     look: Callable[[Seen], Iterator[Finding]]
     for_root: bool = False
+    # Takes more than a moment.
     slow: bool = False
+
+    def findings(self, seen: Seen) -> Iterator[Finding]:
+        return (replace(found, owner=self.owner) for found in self.look(seen))
 
 
 def node_checks(config: Config, around: Surroundings, facts: Facts, node: Node | None = None) -> Iterator[Finding]:
-    """What keeps every job from starting on this node."""
+    """Everything that keeps all jobs from starting on this node."""
     scene = Scene(config, around, facts, node or Node())
-    return (finding for check in EACH_JOB for finding in check.look(scene))
+    return (finding for check in EACH_JOB for finding in check.findings(scene))
 
 
 def user_checks(job: Job, granted: Mapping[str, list[idmap.Range]], node: Node | None = None) -> Iterator[Finding]:
-    """What keeps this user's jobs from starting on this node."""
-    if job.uid == 0:
-        yield Finding("user", "root has no use for --k8s", "submit the job as a user", "user")
-        return
+    """Everything that keeps this user's jobs from starting on this node: the findings of the first check with any."""
+    account = Account(job, granted, node or Node())
+    return iter(next(filter(None, (list(check.findings(account)) for check in EACH_USER)), []))
+
+
+def _not_root(account: Account) -> Iterator[Finding]:
+    if account.job.uid == 0:
+        yield Finding("user", "root has no use for --k8s", "submit the job as a user")
+
+
+def _one_directory(account: Account) -> Iterator[Finding]:
+    job = account.job
     # Where nss_slurm serves accounts, none is known before the job's first step.
     with suppress(KeyError):
         known = pwd.getpwnam(job.user).pw_uid
         if known != job.uid:
             what = f"user {job.user} is {job.uid} to Slurm and {known} to this node"
             yield Finding("user", what, "let both ask the same directory of users")
-            return
+
+
+def _subids(account: Account) -> Iterator[Finding]:
     for kind in (subids.UIDS, subids.GIDS):
-        yield from subids.check(kind, job, granted[kind.name], node or Node())
+        yield from subids.check(kind, account.job, account.granted[kind.name], account.node)
 
 
 def _namespace(scene: Scene) -> Iterator[Finding]:
-    """The warden is systemd's child and the job slurmd's: mounts that we make must be there for both."""
+    """systemd starts the warden, slurmd the job: both must see the mounts that we make."""
     node = scene.node
     if not node.has("/run/systemd/system"):
         yield Finding("systemd", "this node was not booted with systemd", "boot with it: it runs the warden")
@@ -136,7 +167,7 @@ def _namespace(scene: Scene) -> Iterator[Finding]:
 
 
 def _policy(scene: Scene) -> Iterator[Finding]:
-    """Podman takes no image without one, and no configuration of a job's own can name another."""
+    """Podman takes no image without this file, and a job cannot name another one."""
     if not scene.node.has(POLICY):
         yield Finding("podman", f"there is no {POLICY}", "install the package containers-common")
 
@@ -150,18 +181,31 @@ def _uplink(scene: Scene) -> Iterator[Finding]:
         yield Finding("uplink", error.what, error.remedy)
 
 
-# In the order in which jobs are told of the first.
+CHECKED: Final = "reference/checks.md#checks"
+SLURM: Final = "reference/slurm.md#slurms-settings"
+# A job is told the first finding, so the order matters.
 EACH_JOB: Final[tuple[Check[Scene], ...]] = (
-    Check("shim", lambda scene: shim_checks(scene.around)),
-    Check("slurm", lambda scene: programs.slurm(scene.around.slurm_says)),
-    Check("slurm.conf", lambda scene: slurmconf.check(scene.around.slurm_conf, scene.around.slurm)),
-    Check("systemd", _namespace, for_root=True),
-    Check("kernel", lambda scene: kernel_checks.check(scene.node, os.uname().release, scene.facts)),
-    Check("apparmor", lambda scene: kernel_checks.apparmor(scene.node), for_root=True),
-    Check("programs", lambda scene: programs.check(scene.around.programs)),
-    Check("policy", _policy),
-    Check("uplink", _uplink),
-    Check("scratch", lambda scene: scratch_disk.check(scene.config.scratch), for_root=True),
+    Check("shim", "node", CHECKED, lambda scene: shim_checks(scene.around)),
+    Check("slurm", "node", CHECKED, lambda scene: programs.slurm(scene.around.slurm_says)),
+    Check("slurm.conf", "site", SLURM, lambda scene: slurmconf.check(scene.around.slurm_conf, scene.around.slurm)),
+    Check("systemd", "node", CHECKED, _namespace, for_root=True),
+    Check("kernel", "node", CHECKED, lambda scene: kernel_checks.check(scene.node, os.uname().release, scene.facts)),
+    Check("apparmor", "node", CHECKED, lambda scene: kernel_checks.apparmor(scene.node), for_root=True),
+    Check("programs", "node", CHECKED, lambda scene: programs.check(scene.around.programs)),
+    Check("policy", "node", CHECKED, _policy),
+    Check("uplink", "node", "install/network.md#uplinks", _uplink),
+    Check(
+        "scratch",
+        "node",
+        "install/disks.md#scratch",
+        lambda scene: scratch_disk.check(scene.config.scratch),
+        for_root=True,
+    ),
+)
+EACH_USER: Final[tuple[Check[Account], ...]] = (
+    Check("user", "user", CHECKED, _not_root),
+    Check("directory of users", "site", CHECKED, _one_directory),
+    Check("subordinate ids", "user", CHECKED, _subids),
 )
 
 

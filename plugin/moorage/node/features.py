@@ -176,7 +176,7 @@ def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]], facts:
     try:
         known = vendors(features, facts)
     except UserError as fault:
-        return Outfit(faults=(Finding(CHECK, fault.what, fault.remedy),))
+        return Outfit(faults=(Finding(CHECK, fault.what, fault.remedy, "site"),))
     parts: dict[str, Hardware] = {}
     left_out: list[str] = []
     faults: list[Finding] = []

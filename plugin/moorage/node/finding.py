@@ -1,34 +1,71 @@
-"""What a check found wrong, and who can mend it."""
+"""What a check found: the cause, the remedy, who can act on it, and what it means for the node."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Final, Literal
 
 from moorage.common.errors import MoorageError, Taken, UserError, no_room
+
+# Who can act on it: the user of the job, the administrator on this node, or the site for all its nodes.
+Owner = Literal["user", "node", "site"]
+# A full disk and what a job has left are things that any user can bring about, and that pass. With advice jobs start:
+# something costs more than it has to, or may go wrong one day.
+Kind = Literal["fault", "room", "leftover", "advice"]
+OWNERS: Final[tuple[Owner, ...]] = ("user", "node", "site")
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The consequences of a finding."""
+
+    # As the journal's field FAULT, the records and `moorage doctor --json` have it.
+    word: str
+    # Whether `node_fault: drain` applies to it. Nothing that a user can bring about may drain a node.
+    drains: bool = False
+
+
+# The one place that says so. Only for faults it matters who can act on them.
+MEANINGS: Final[Mapping[tuple[Owner, Kind], Meaning]] = {
+    ("user", "fault"): Meaning("user"),
+    ("node", "fault"): Meaning("node", drains=True),
+    ("site", "fault"): Meaning("node", drains=True),
+    **{(owner, "room"): Meaning("room") for owner in OWNERS},
+    **{(owner, "leftover"): Meaning("leftover") for owner in OWNERS},
+    **{(owner, "advice"): Meaning("advice") for owner in OWNERS},
+}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """`fault` decides what becomes of the node: a user's never touches it.
-
-    Nor does what any user can bring about and what passes: want of room, and what is left of a job until it is swept.
-    Advice is no fault: jobs start, and something costs more than it has to, or may go wrong one day.
-    """
+    """One thing that is not as it should be. Its text is one line: the cause, then the remedy."""
 
     check: str
     cause: str
     remedy: str
-    fault: Literal["node", "user", "room", "leftover", "advice"] = "node"
+    owner: Owner = "node"
+    kind: Kind = "fault"
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.remedy}"
 
+    @property
+    def fault(self) -> str:
+        """The word that journal, records and `moorage doctor --json` have for owner and kind together."""
+        return MEANINGS[self.owner, self.kind].word
+
+    @property
+    def drains(self) -> bool:
+        return MEANINGS[self.owner, self.kind].drains
+
+    def as_dict(self) -> dict[str, str]:
+        return {**asdict(self), "fault": self.fault}
+
 
 class Refused(MoorageError):
-    """The job cannot be served here."""
+    """This node cannot serve the job."""
 
     def __init__(self, findings: list[Finding]) -> None:
         super().__init__(str(findings[0]))
@@ -36,25 +73,27 @@ class Refused(MoorageError):
 
 
 def demand(findings: Iterable[Finding]) -> None:
+    """Refuse the job if there are any findings."""
     if found := list(findings):
         raise Refused(found)
 
 
 @contextmanager
-def blamed(check: str, fault: Literal["node", "user"]) -> Iterator[None]:
-    """What goes wrong here keeps the job from its cluster, and is said to be this one's fault.
+def blamed(check: str, owner: Owner) -> Iterator[None]:
+    """Turn an error in here into a finding of this check and this owner, which refuses the job.
 
-    That other jobs have taken something, so to speak, is nobody's fault, and least of all the node's.
+    Where other jobs have taken what this one needs, the owner is the user: such a finding never drains the node.
     """
     try:
         yield
     except Taken as error:
         raise Refused([Finding(check, error.what, error.remedy, "user")]) from error
     except UserError as error:
-        raise Refused([Finding(check, error.what, error.remedy, fault)]) from error
+        raise Refused([Finding(check, error.what, error.remedy, owner)]) from error
 
 
 def unforeseen(error: Exception) -> Finding:
+    """The finding for an error that no check expected."""
     match error:
         case Taken():
             return Finding("node", error.what, error.remedy, "user")
@@ -64,4 +103,5 @@ def unforeseen(error: Exception) -> Finding:
             return Finding("node", str(error), "tell the administrator of this node")
         case _:
             cause = f"{type(error).__name__}: {error}"
-            return Finding("node", cause, "tell the administrator of this node", "room" if no_room(error) else "node")
+            kind: Kind = "room" if no_room(error) else "fault"
+            return Finding("node", cause, "tell the administrator of this node", kind=kind)

@@ -43,7 +43,9 @@ def memory(place: Path) -> Iterator[Finding]:
     there = next(parent for parent in (place, *place.parents) if parent.exists())
     space = os.statvfs(there)
     if space.f_bavail * space.f_frsize < LEAST_ROOM or (space.f_files and not space.f_favail):
-        yield Finding("state", f"the disk of {place} is full", "make room: no job with --k8s starts before", "room")
+        yield Finding(
+            "state", f"the disk of {place} is full", "make room: no job with --k8s starts before", kind="room"
+        )
 
 
 def _place(path: Path, check: str = "scratch", what: str = "scratch.path") -> Iterator[Finding]:
@@ -96,10 +98,10 @@ def _room(wanted: Scratch, there: os.statvfs_result) -> Iterator[Finding]:
     free = there.f_bavail * there.f_frsize
     if free < wanted.size:
         what = f"{free >> 20} MiB are free on {wanted.path} and a job's scratch is {shown_size(wanted.size)}"
-        yield Finding("scratch", what, "make room, or make scratch.size smaller", "room")
+        yield Finding("scratch", what, "make room, or make scratch.size smaller", kind="room")
     loop = wanted.kind == "loop"
     needed = 1 if loop else inodes(wanted.size)
     # btrfs counts none.
     if there.f_files and there.f_favail < needed:
         what = f"{there.f_favail} inodes are free on {wanted.path} and a job's scratch needs {needed}"
-        yield Finding("scratch", what, "make room" if loop else "make room, or set scratch.kind to loop", "room")
+        yield Finding("scratch", what, "make room" if loop else "make room, or set scratch.kind to loop", kind="room")

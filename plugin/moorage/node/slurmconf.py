@@ -23,7 +23,7 @@ WANTED: Final = {
 }
 NAME: Final = "moorage"
 HOOK: Final = f"50-{NAME}"
-EXPLAINED: Final = "docs/configuration.md"
+EXPLAINED: Final = "docs/install/slurm.md"
 LIMITS: Final = frozenset({"prologtimeout", "epilogtimeout", "prologepilogtimeout"})
 # What is looked for; with the thousands of nodes and partitions of a large site the rest is long.
 KEYS: Final = LIMITS | {
@@ -132,7 +132,7 @@ def accounting(path: Path, settings: Settings) -> Iterator[Finding]:
     gathers = settings.get("jobacctgathertype", [GATHERS_NOTHING])[-1]
     if settings and gathers != GATHERS:
         cause = f"{path} has JobAcctGatherType={gathers}, with which sacct misses what containers use"
-        yield Finding("slurm", cause, f"set it to {GATHERS}, on all nodes, while no job runs", "advice")
+        yield Finding("slurm", cause, f"set it to {GATHERS}, on all nodes, while no job runs", kind="advice")
 
 
 def devices(path: Path, resources: Iterable[str]) -> Iterator[Finding]:
@@ -140,7 +140,7 @@ def devices(path: Path, resources: Iterable[str]) -> Iterator[Finding]:
     conf = path.with_name(CGROUP_CONF)
     if (names := sorted({*resources})) and read(conf).get("constraindevices", [""])[-1].lower() not in YES:
         cause = f"{conf} has not ConstrainDevices=yes, so that jobs can open devices of others: {', '.join(names)}"
-        yield Finding("slurm", cause, "set it on all nodes, and restart slurmd", "advice")
+        yield Finding("slurm", cause, "set it on all nodes, and restart slurmd", kind="advice")
 
 
 def _hook(kind: str, conf: Path, patterns: Iterable[str], otherwise: str) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What root's parts tell the administrator: one line each, with fields to search by.
+"""Entries in the journal by root's parts: one line each, with fields to search by.
 
 journalctl SYSLOG_IDENTIFIER=moorage JOB_ID=17 PHASE=epilog
 """
@@ -24,17 +24,17 @@ INFO: Final = 6
 IDENTIFIER: Final = "moorage"
 MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
 LONGEST: Final = 2048
-# What a job's own log takes.
+# Of a job's own log.
 MOST_OF_A_JOB: Final = 256 << 10
 
-# The journal's own protocol is a datagram of NAME=VALUE lines. Ten lines here spare each hook the import of a library
-# (systemd-python 235 brings logging and uuid along), which takes about half as long as all its other imports.
+# The journal's own protocol: a datagram of NAME=VALUE lines. systemd-python takes 17 ms to import, and waits where
+# journald hangs (235): docs/decisions/0028-systemd-python.md.
 JOURNAL: Final = Path("/run/systemd/journal/socket")
 _LENGTH: Final = struct.Struct("<Q")
 
 
 def log(message: str, *, phase: str, job: Job | int | None = None, priority: int = INFO, **fields: Any) -> None:  # noqa: ANN401
-    """Never fails: what is being done matters more than what is said about it."""
+    """Write an entry, without waiting. Never fails: the work matters more than the entry about it."""
     owner = {"UID": job.uid} if isinstance(job, Job) else {}
     number = job.id if isinstance(job, Job) else job
     about = {"JOB_ID": number, **owner} if number is not None else {}
@@ -59,7 +59,7 @@ def _to_journal(entry: dict[str, object]) -> bool:
 
 
 def _to_job(job: Job, text: str) -> None:
-    """For its user, who may not read the journal; where the Prolog has made a file for that, which is root's."""
+    """Write to the job's log, if the Prolog has made one: its user may not read the journal."""
     descriptor = os.open(job.log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(descriptor).st_size < MOST_OF_A_JOB:
@@ -83,6 +83,6 @@ def _plain(entry: dict[str, object]) -> str:
 
 
 def line(message: str) -> str:
-    """One line, however many a user's words had, and without what a terminal would obey."""
+    """The message as one line, without what a terminal would obey."""
     words = " ".join(message.split())[:LONGEST]
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in words)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from moorage.common.description import Segment, WayOut
+from moorage.common.description import Kubernetes, Mooring, Segment, Waits, WayOut
 from moorage.common.errors import MoorageError
 from moorage.common.job import Job
-from moorage.common.participants import Fleet
+from moorage.common.participants import Participants
+from moorage.common.podman import Places
 from moorage.common.spec import Spec
 from moorage.linux import idmap
 from moorage.node import programs, routes, uplink
@@ -24,16 +26,12 @@ if TYPE_CHECKING:
     from moorage.root.net.fabric import Fabric
     from moorage.root.net.gateway import Gateway
 
-# Those that the job itself has to keep.
-WAITS: Final = ("agents", "podman", "kill")
-# Of these each job has one at most.
-IMAGES: Final = ("image", "further_images")
 REGISTRIES: Final = "/etc/containers/registries.conf"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that was found out and decided before anything is made."""
+    """Everything that is known and decided before anything is made."""
 
     job: Job
     spec: Spec
@@ -41,14 +39,14 @@ class Plan:
     around: Surroundings
     uplink: uplink.Choice
     granted: Mapping[str, list[idmap.Range]]
-    # That of its cluster, where it has one and the site has settled on any.
+    # The image of its cluster's nodes, if the job has a cluster and the configuration names an image.
     image: str | None = None
     outfit: Outfit = field(default_factory=Outfit)
-    fleet: Fleet = field(default_factory=lambda: Fleet(()))
+    fleet: Participants = field(default_factory=lambda: Participants(()))
     fabric: Fabric | None = None
     gateway: Gateway | None = None
 
-    @property
+    @cached_property
     def tools(self) -> podman_conf.Tools:
         runtime = programs.runtime(self.around.programs)
         if runtime is None:
@@ -64,53 +62,73 @@ class Plan:
             networks=routes.choose_subnets(Node(), self.config.podman.pool),
         )
 
-    @property
-    def description(self) -> dict[str, Any]:
-        """What the job may know."""
-        return {
-            "job": self.job.id,
-            "restart": self.job.restart,
-            "node": self.job.node,
-            "spec": self.spec.as_dict(),
-            "uplink": self.uplink.driver,
-            "uplink_reason": self.uplink.reason,
-            "podman": str(self.tools.podman),
-            "runtime": str(self.tools.runtime),
-            "srun": str(self.around.srun or ""),
-            "versions": self.around.versions,
-            "subuids": [[one.start, one.count] for one in self.granted["uid"]],
-            "subgids": [[one.start, one.count] for one in self.granted["gid"]],
-            "hardware": self.outfit.hardware.as_dict(),
-            "nodes": len(self.fleet.nodes),
-            "place": self.fleet.place,
-            "fabric": self._segment(self.fabric) if self.fabric else None,
-            "gateway": self._way_out(self.gateway) if self.gateway else None,
-            "kubernetes": {**self._kubernetes(), "image": self.image},
-            "wait": self._waits(),
-        }
+    @cached_property
+    def description(self) -> Mooring:
+        """All that the job may know."""
+        tools = self.tools
+        return Mooring(
+            job=self.job.id,
+            restart=self.job.restart,
+            node=self.job.node,
+            spec=self.spec,
+            podman=tools.podman,
+            uplink=self.uplink.driver,
+            srun=self.around.srun,
+            waits=self._waits(),
+            kubernetes=self._kubernetes(),
+            places=Places(self.job.run),
+            hardware=self.outfit.hardware,
+            nodes=len(self.fleet.nodes),
+            place=self.fleet.place or 0,
+            fabric=self._segment(self.fabric) if self.fabric else None,
+            gateway=self._way_out(self.gateway) if self.gateway else None,
+            uplink_reason=self.uplink.reason,
+            runtime=str(tools.runtime),
+            versions=self.around.versions,
+            subuids=_pairs(self.granted["uid"]),
+            subgids=_pairs(self.granted["gid"]),
+        )
 
-    def _waits(self) -> dict[str, float]:
-        waits = {name: getattr(self.config.wait, name) for name in WAITS}
-        if self.fabric:
-            from moorage.root.net import peers
+    def _waits(self) -> Waits:
+        wait = self.config.wait
+        return Waits(wait.agents, wait.podman, wait.kill, self._others_wait())
 
-            # Slurm begins with a job's script once the first of its nodes is prepared: the others may still be at it.
-            copying = 0 if self.config.store.view == "idmap" else self.config.wait.copy
-            waits["others"] = self.config.prolog_limit(peers.WAIT, copying)
-        return waits
+    def _others_wait(self) -> float:
+        """How much later than the first node of the job the others may be prepared."""
+        if not self.fabric:
+            return 0.0
+        from moorage.root.net import peers
 
-    def _segment(self, fabric: Fabric) -> dict[str, Any]:
+        # Slurm starts a job's script once the first of its nodes is prepared.
+        copying = 0 if self.config.store.view == "idmap" else self.config.wait.copy
+        return self.config.prolog_limit(peers.WAIT, copying)
+
+    def _segment(self, fabric: Fabric) -> Segment:
         own = fabric.hardware_address(fabric.place)
-        return asdict(Segment(self.config.fabric.subnet, fabric.mtu, own, self.fleet.nodes))
+        return Segment(self.config.fabric.subnet, fabric.mtu, own, self.fleet.nodes)
 
-    def _way_out(self, gateway: Gateway) -> dict[str, Any]:
-        return asdict(WayOut(str(gateway.inner), str(gateway.outer.ip), gateway.mtu))
+    def _way_out(self, gateway: Gateway) -> WayOut:
+        return WayOut(str(gateway.inner), str(gateway.outer.ip), gateway.mtu)
 
-    def _kubernetes(self) -> dict[str, Any]:
-        settled = vars(self.config.kubernetes).items()
-        return {name: _plain(value) for name, value in settled if name not in IMAGES}
+    def _kubernetes(self) -> Kubernetes:
+        site = self.config.kubernetes
+        return Kubernetes(
+            image=self.image,
+            archive=_text(site.archive),
+            kind=_text(site.kind),
+            etcd=site.etcd,
+            pods=site.pods,
+            services=site.services,
+            reserve=site.reserve,
+            least_cpus=site.least_cpus,
+            least_memory=site.least_memory,
+            patience=site.patience,
+        )
 
 
-def _plain(value: object) -> object:
-    """As JSON can hold it."""
-    return str(value) if isinstance(value, os.PathLike) else value
+def _pairs(ranges: Iterable[idmap.Range]) -> tuple[tuple[int, int], ...]:
+    return tuple((one.start, one.count) for one in ranges)
+
+
+def _text(path: Path | None) -> str | None:
+    return str(path) if path else None

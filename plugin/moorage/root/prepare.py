@@ -89,7 +89,7 @@ def _make(plan: Plan) -> None:
         tools = replace(plan.tools, images=_show_images(plan))
         for name, (text, mode) in podman_conf.files(job, tools).items():
             files.create(job.run / name, text, mode)
-        files.create(job.description, json.dumps(plan.description))
+        files.create(job.description, json.dumps(plan.description.as_dict()))
         # The warden takes it; until then the state names this process as the job's owner.
         held.release()
         run(["systemctl", "start", systemd.warden_unit(job.id)], limit=config.wait.warden)
@@ -101,7 +101,7 @@ def _about(plan: Plan) -> About:
     site = plan.config
     more = {"image": plan.image, "features": list(plan.outfit.names)}
     directory = site.metrics.directory
-    described = record.described(plan.description, **more)
+    described = record.described(plan.description.as_dict(), **more)
     return About(time.time(), described, site.records.days, str(directory) if directory else None)
 
 

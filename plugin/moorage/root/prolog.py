@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from moorage.common import participants
 from moorage.common.errors import MoorageError, UsageError, UserError
 from moorage.common.job import Job
-from moorage.common.participants import Fleet
+from moorage.common.participants import Participants
 from moorage.common.spec import HOOK, Spec, parse
 from moorage.node import checks, features, slurmconf, subids, uplink
 from moorage.node.checks import Surroundings
@@ -84,7 +84,7 @@ def exit_code(findings: Iterable[Finding], known: Known) -> int:
 
     But until the shim is known to be there, nothing would keep the job's script from running without what it asked for.
     """
-    drains = known.config.node_fault == "drain" and any(found.fault == "node" for found in findings)
+    drains = known.config.node_fault == "drain" and any(found.drains for found in findings)
     return DRAINS if drains or not known.shim else GOES_ON
 
 
@@ -119,7 +119,7 @@ def _configure(known: Known, facts: Facts) -> list[Finding]:
     try:
         known.config = load(facts=facts)
     except UserError as error:
-        return [Finding("configuration", error.what, error.remedy)]
+        return [Finding("configuration", error.what, error.remedy, "site")]
     return []
 
 
@@ -135,7 +135,7 @@ def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
         return uplink.choose(around.offer, config.uplink, spec.uplink)
 
 
-def _fabric(job: Job, crew: Fleet, config: Config, around: Surroundings) -> Fabric | None:
+def _fabric(job: Job, crew: Participants, config: Config, around: Surroundings) -> Fabric | None:
     """Decided before anything is made, and the same on all nodes."""
     if crew.alone:
         return None
@@ -166,7 +166,7 @@ def _policy(job: Job, rule: Policy, environ: Mapping[str, str], spec: Spec) -> I
 def _outfit(facts: Facts, environ: Mapping[str, str]) -> Outfit:
     """The site's hardware, by what Slurm has allotted to the job."""
     there, wrong = features.examine(facts=facts)
-    demand(Finding(features.CHECK, fault.what, fault.remedy) for fault in wrong)
+    demand(Finding(features.CHECK, fault.what, fault.remedy, "site") for fault in wrong)
     given = features.outfit(there, features.allotted(environ), facts)
     demand(given.faults)
     return given

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from moorage.root.net.gateway import Gateway
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+# docs/compatibility.md says when it rises. A file without a number has the first one.
+SCHEMA: Final = 1
 
 
 class Phase(StrEnum):
@@ -114,6 +116,8 @@ class State:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Self:
+        if (schema := fields.get("schema", 1)) > SCHEMA:
+            raise ValueError(f"schema {schema} is of a later release")
         return cls(
             job=Job.from_dict(fields["job"]),
             boot=fields["boot"],
@@ -135,6 +139,7 @@ class State:
     def as_dict(self) -> dict[str, Any]:
         return {
             **asdict(self),
+            "schema": SCHEMA,
             "job": self.job.as_dict(),
             "tree": str(self.tree) if self.tree else None,
             "fabric": self.fabric.as_dict() if self.fabric else None,

@@ -1,4 +1,7 @@
-"""What root's parts have to do with systemd: readiness, descriptors that outlive them, units."""
+"""systemd, as root's parts use it: readiness, descriptors that outlive a process, units.
+
+Why not systemd-python: docs/decisions/0028-systemd-python.md.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from moorage.common.command import run
 
 
 def notify(*lines: str, descriptors: Sequence[int] = ()) -> None:
-    """Tell the service manager, if there is one that wants to know."""
+    """Tell the service manager, if it started this process and asked for it."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        # An address that begins with @ is one without a file.
+        # An address that begins with @ has no file.
         sender.connect("\0" + address[1:] if address.startswith("@") else address)
         socket.send_fds(sender, ["\n".join(lines).encode()], list(descriptors))
 
@@ -26,7 +29,7 @@ def keep(descriptor: int, name: str) -> None:
 
 
 def kept() -> dict[str, int]:
-    """The descriptors that an earlier start of this unit had kept, by name."""
+    """The descriptors that an earlier process of this unit had kept, by name."""
     if os.environ.get("LISTEN_PID") != str(os.getpid()):
         return {}
     names = os.environ.get("LISTEN_FDNAMES", "").split(":")
@@ -41,10 +44,10 @@ def warden_unit(job: int) -> str:
 
 
 def stop(unit: str, limit: float) -> None:
-    """To its end; a unit that nobody has started is stopped already."""
+    """Stop it and wait for its end; a unit that nobody has started is stopped already."""
     run(["systemctl", "stop", unit], limit=limit)
 
 
 def start_aside(unit: str, limit: float) -> None:
-    """Without waiting for what it does."""
+    """Start it, without waiting for its end."""
     run(["systemctl", "start", "--no-block", unit], limit=limit)

@@ -1,7 +1,7 @@
-"""What `moorage run` and its agents say to each other: JSON objects, a line each, on the standard streams of srun.
+"""The channel between `moorage run` and its agents: JSON objects, one a line, on the standard streams of srun.
 
 slurmstepd hands on at most 1024 bytes of a task at once, and a site's TaskProlog prints into the same streams. So a
-message is short, or made of short pieces, and known by its first letter.
+message is short, or it is sent in short pieces, and its first character marks it as a message.
 """
 
 from __future__ import annotations
@@ -16,31 +16,24 @@ Message = dict[str, Any]
 
 LONGEST: Final = 1000
 MARK: Final = "\x1e"
-# Each of its letters may be written as two.
+# JSON may write each of its characters as two.
 PIECE: Final = 400
 MOST_PIECES: Final = 200
-# A message of that length fits into the channel however it is written there.
-LOG_PIECE: Final = 8192
 MOST_UNFINISHED: Final = 64
 LONGEST_NOISE: Final = 4096
 
 
-class Mouth:
-    """Says messages; `name` tells this one's pieces from those of others in the same stream."""
+class Sender:
+    """Sends messages; `name` distinguishes the pieces of this sender from those of others in the same stream."""
 
     def __init__(self, write: Callable[[bytes], object], name: str = "") -> None:
         self._write = write
         self._name = name
         self._numbers = count()
 
-    def say(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         for line in self._lines(json.dumps(message, separators=(",", ":"))):
             self._write(line)
-
-    def say_log(self, of: str, text: str, **fields: str) -> None:
-        """However long it is."""
-        for start in range(0, len(text), LOG_PIECE):
-            self.say({**fields, "event": "log", "of": of, "text": text[start : start + LOG_PIECE]})
 
     def _lines(self, text: str) -> Iterator[bytes]:
         if len(text) <= LONGEST - 2:
@@ -54,27 +47,27 @@ class Mouth:
             yield _line(json.dumps({"piece": [whole, index, len(pieces)], "text": piece}, separators=(",", ":")))
 
 
-class Ear:
-    """Makes messages of what is read, however that was cut; any other line is handed out as it is."""
+class Receiver:
+    """Makes messages of the bytes that are read, however they are cut; any other line comes out as text."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._unfinished: dict[str, list[str]] = {}
 
-    def hear(self, chunk: bytes) -> Iterator[Message | str]:
+    def receive(self, chunk: bytes) -> Iterator[Message | str]:
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > LONGEST_NOISE:
             lines.append(self._rest)
             self._rest = b""
         for line in lines:
-            yield from self._of(line.decode(errors="backslashreplace"))
+            yield from self._decoded(line.decode(errors="backslashreplace"))
 
     def end(self) -> Iterator[Message | str]:
-        """What was said last, without the end of its line."""
+        """The last line, if it has no end of line."""
         rest, self._rest = self._rest, b""
-        return self._of(rest.decode(errors="backslashreplace"))
+        return self._decoded(rest.decode(errors="backslashreplace"))
 
-    def _of(self, line: str) -> Iterator[Message | str]:
+    def _decoded(self, line: str) -> Iterator[Message | str]:
         noise, mark, text = line.rstrip("\r").partition(MARK)
         if noise.strip():
             yield noise
@@ -104,11 +97,11 @@ class Ear:
             while len(self._unfinished) > MOST_UNFINISHED:
                 self._unfinished.pop(next(iter(self._unfinished)))
             return
-        yield from self._of(MARK + "".join(so_far))
+        yield from self._decoded(MARK + "".join(so_far))
 
 
 def writer(descriptor: int) -> Callable[[bytes], object]:
-    """Writes all of it; where nobody listens any more, nothing."""
+    """Write all of the bytes; write nothing once the other side has closed the stream."""
 
     def write(line: bytes) -> None:
         try:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
 from support.figures import Figures
-from virtual.cluster import Cluster
-from virtual.facts import SHELL, facts
-from virtual.gate import GATE, SAYS, let_through
-from virtual.jobs import MOORED, submit
-from virtual.payload import CARRIED, IMAGE
-from virtual.shell import Shell
+from virtual.build.payload import CARRIED, IMAGE
+from virtual.guest.cluster import Cluster
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import MOORED, submit
+from virtual.jobs.facts import SHELL, facts
+from virtual.jobs.pause import PAUSE, SAYS, let_go_on
+
+pytestmark = pytest.mark.long
 
 AT_MOST = 5.0
 # In an image that somebody publishes it is hundreds: in the lab's all of Kubernetes is one program, carried once.
@@ -32,14 +36,14 @@ def test_a_prepared_image_is_hardly_copied(alone: Cluster, figures: Figures) -> 
     """In turn with the same image as it came."""
     shell = alone.first.shell
     shell.run(["moorage", "image", "add", f"--name={PLAIN}", ARCHIVE], limit=LIMIT)
-    script = f"{SHELL}{STARTS}\nstart prepared '{IMAGE}'\nstart plain '{PLAIN}'\n{GATE}"
+    script = f"{SHELL}{STARTS}\nstart prepared '{IMAGE}'\nstart plain '{PLAIN}'\n{PAUSE}"
     job = submit(shell, script, MOORED, "--nodelist=n1", "--cpus-per-task=2", "--mem=2G")
     try:
         job.wait_said(SAYS, LIMIT)
         found = facts(job.output)
         assert (found["prepared"].code, found["plain"].code) == (0, 0), job.output
         copied = {kind: megabytes(shell, found[f"{kind}-volume"].text) for kind in ("prepared", "plain")}
-        let_through(job)
+        let_go_on(job)
         job.wait_gone()
     finally:
         job.cancel("--quiet")

@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from virtual.broken import configured
-from virtual.cluster import Cluster
-from virtual.jobs import submit
-from virtual.leftovers import Watch, make_ready
-from virtual.lingering import lingering
-from virtual.moored import MOORED, OPTIONS, START_LIMIT
-from virtual.payload import CARRIED, IMAGE
-from virtual.shell import Shell
+from virtual.build.payload import CARRIED, IMAGE
+from virtual.guest.broken_node import configured
+from virtual.guest.cluster import Cluster
+from virtual.guest.shell import Shell
+from virtual.guest.user_session import user_session
+from virtual.jobs.batch import submit
+from virtual.jobs.cluster_job import MOORED, OPTIONS, START_LIMIT
+from virtual.probes.leftovers import Watch, make_ready
+
+pytestmark = pytest.mark.long
 
 USER = "alice"
 STOPS = "/usr/local/bin/kind-that-stops"
@@ -97,7 +99,7 @@ def a_kind_that_stops(shell: Shell) -> Iterator[None]:
     """The site's own program."""
     shell.run(["sh", "-euc", 'cat >"$1" && chmod 755 "$1"', "sh", STOPS], input=PROGRAM.encode())
     try:
-        with lingering(shell, USER), configured(shell, SETTINGS):
+        with user_session(shell, USER), configured(shell, SETTINGS):
             yield
     finally:
         shell.run(["rm", STOPS])

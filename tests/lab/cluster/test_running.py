@@ -13,20 +13,21 @@ from typing import Any
 import pytest
 
 from support.figures import Figures
-from virtual import binaries, moored
-from virtual.callers import WELL_KNOWN, Call, answers, signing_request
-from virtual.census import places as whereabouts
-from virtual.cluster import Cluster
-from virtual.feature import LABEL, OPENED
-from virtual.gate import let_through
-from virtual.idle import ENDS, busy
-from virtual.jobs import submit
-from virtual.leftovers import report, settled
-from virtual.rest import asked_for, at_rest
-from virtual.share import MIB, count, share
-from virtual.shell import Shell
-from virtual.strangers import places, successes
-from virtual.workload import STRANGER, Running, running
+from virtual.build import binaries
+from virtual.guest.cluster import Cluster
+from virtual.guest.device import LABEL, OPENED
+from virtual.guest.shell import Shell
+from virtual.jobs import cluster_job
+from virtual.jobs.batch import submit
+from virtual.jobs.pause import let_go_on
+from virtual.jobs.workload import STRANGER, Running, running
+from virtual.probes.access import places, successes
+from virtual.probes.api_access import WELL_KNOWN, Call, answers, signing_request
+from virtual.probes.cluster_overhead import asked_for, at_rest
+from virtual.probes.idle import ENDS, busy
+from virtual.probes.job_limits import MIB, count, share
+from virtual.probes.leftovers import report, settled
+from virtual.probes.processes import places as whereabouts
 
 COMPONENTS = {"containerd", "coredns", "etcd", "kube-apiserver", "kube-controller", "kube-proxy", "kube-scheduler"}
 # What the job's containers, and of that the pods, are not given of its memory, in MiB.
@@ -55,8 +56,8 @@ def cluster(alone: Cluster) -> Iterator[Running]:
 def test_the_first_line_of_the_script_sees_a_ready_node(cluster: Running, figures: Figures) -> None:
     name, state, *_ = cluster["first"].split()
     assert (name, state) == (cluster.machine.name, "Ready")
-    print("\n".join(moored.table(cluster.job.output)))
-    figures.add("start-up of a job with a cluster, as its output has it", moored.ready(cluster.job.output), "s")
+    print("\n".join(cluster_job.table(cluster.job.output)))
+    figures.add("start-up of a job with a cluster, as its output has it", cluster_job.ready(cluster.job.output), "s")
 
 
 def test_the_script_is_told_where_its_cluster_is(cluster: Running) -> None:
@@ -76,7 +77,7 @@ def test_the_script_is_told_where_its_cluster_is(cluster: Running) -> None:
 
 def test_until_the_script_begins_nobody_asks_for_a_name_outside(cluster: Running) -> None:
     """Nor does anybody pull, which begins with a name; but CoreDNS looks once whether it would ask itself."""
-    found = {one for one in cluster.asked if one.outside}
+    found = {one for one in cluster.lookups if one.outside}
     assert [one.kind for one in found] in ([], ["HINFO"]), found
 
 
@@ -213,8 +214,8 @@ def test_nobody_changes_the_images_of_the_node(cluster: Running) -> None:
 def test_greedy_pods_are_killed_and_with_the_script_everything_goes(
     lab: Cluster, cluster: Running, figures: Figures
 ) -> None:
-    let_through(cluster.job)
-    moored_took = busy(cluster.shell, cluster.job, moored.START_LIMIT)
+    let_go_on(cluster.job)
+    moored_took = busy(cluster.shell, cluster.job, cluster_job.START_LIMIT)
     cluster.job.wait_gone()
     left = settled(cluster.machine, cluster.before)[1]
     assert left == [], report(left)

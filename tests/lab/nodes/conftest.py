@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from virtual.abroad import Victim, waiting
-from virtual.broken import configured
-from virtual.cluster import Cluster
-from virtual.jobs import run
-from virtual.leftovers import Watch, make_ready, nothing_left_on
-from virtual.lingering import lingering
-
-HERE = Path(__file__).parent
-# What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
-LONG = ("test_endings", "test_neighbours", "test_wishes")
+from virtual.guest.broken_node import configured
+from virtual.guest.cluster import Cluster
+from virtual.guest.user_session import user_session
+from virtual.jobs.batch import run
+from virtual.jobs.fabric_job import Victim, waiting
+from virtual.probes.leftovers import Watch, make_ready, nothing_left_on
 
 AS_IT_IS = "node_fault: fail"
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("MOORAGE_FULL") or config.getoption("--lab"):
-        return
-    left_out = [item for item in items if item.path.parent == HERE and takes_long(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-
-
-def takes_long(item: pytest.Item) -> bool:
-    return item.path.stem in LONG or "[unstable" in item.name
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +24,7 @@ def watches(lab: Cluster) -> Iterator[list[Watch]]:
         for machine in lab.machines:
             make_ready(machine)
             for user in ("alice", "bob"):
-                stack.enter_context(lingering(machine.shell, user))
+                stack.enter_context(user_session(machine.shell, user))
             # What other settings and breakages are made with is there from now on.
             with configured(machine.shell, AS_IT_IS):
                 pass

@@ -12,17 +12,17 @@ import pytest
 
 from moorage.node.network_demands import JOBS_PORTS
 from support.figures import Figures
-from virtual.census import places
-from virtual.cluster import Cluster
-from virtual.feature import LABEL, REFUSED
-from virtual.gate import let_through
-from virtual.leftovers import report, settled
-from virtual.listening import answering
-from virtual.moored import ready
-from virtual.router import a_router
-from virtual.segment import LAST_WORD, Shot, ears, shoot
-from virtual.share import MIB, count, share
-from virtual.spread import MEMORY, PODS, STRANGER, USER, Spread, between_guests, speed, spread, stamps
+from virtual.guest.cluster import Cluster
+from virtual.guest.device import LABEL, REFUSED
+from virtual.guest.router import a_router
+from virtual.jobs.cluster_job import ready
+from virtual.jobs.multi_node_job import MEMORY, PODS, STRANGER, USER, Spread, between_guests, speed, spread, stamps
+from virtual.jobs.pause import let_go_on
+from virtual.probes.fabric import LAST_WORD, Message, receiver, send
+from virtual.probes.job_limits import MIB, count, share
+from virtual.probes.leftovers import report, settled
+from virtual.probes.open_ports import answering
+from virtual.probes.processes import places
 
 pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
 
@@ -125,10 +125,10 @@ def test_each_node_is_the_router_of_its_own_containers(cluster: Spread) -> None:
     for node, other in zip(cluster.nodes, reversed(cluster.nodes), strict=True):
         shell, address = node.machine.shell, f"10.77.0.{other.machine.number}"
         kubelet = next(seen.pid for seen in node.during if seen.name == "kubelet")
-        with ears(other.machine.shell, port=OUTSIDE) as outside:
-            assert shoot(shell, [Shot(address, OUTSIDE, b"out", kind="tcp")], network_of=kubelet) == [None]
-            assert shoot(shell, [Shot(address, OUTSIDE, LAST_WORD.encode())]) == [None]
-            (heard,) = outside.heard()
+        with receiver(other.machine.shell, port=OUTSIDE) as outside:
+            assert send(shell, [Message(address, OUTSIDE, b"out", kind="tcp")], network_of=kubelet) == [None]
+            assert send(shell, [Message(address, OUTSIDE, LAST_WORD.encode())]) == [None]
+            (heard,) = outside.received()
         low, high = JOBS_PORTS
         assert (heard.host, low <= heard.port <= high) == (f"10.77.0.{node.machine.number}", True), heard
 
@@ -166,7 +166,7 @@ def test_the_network_between_pods_of_two_nodes(lab: Cluster, cluster: Spread, fi
 
 
 def test_with_the_script_everything_goes_on_every_node(lab: Cluster, cluster: Spread) -> None:
-    let_through(cluster.job)
+    let_go_on(cluster.job)
     cluster.job.wait_gone()
     lab.wait_idle()
     for node in cluster.nodes:

@@ -11,16 +11,16 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from moorage.common.errors import MoorageError
-from virtual import moored, spread
-from virtual.aboard import HEARS, RUN, Roles, tell, wait_until
-from virtual.abroad import ADDRESS, MOORED, PRELUDE, abroad
-from virtual.cluster import Cluster
-from virtual.jobs import Job, submit
-from virtual.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch, nothing_left_on
-from virtual.machine import Machine
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.machine import Machine
+from virtual.guest.shell import Shell
+from virtual.jobs import cluster_job, multi_node_job
+from virtual.jobs.batch import Job, submit
+from virtual.jobs.container_job import HEARS, RUN, Roles, tell, wait_until
+from virtual.jobs.fabric_job import ADDRESS, MOORED, PRELUDE, fabric_job
+from virtual.probes.leftovers import AT_A_POWER_CUT, EXCLUDED, Watch, nothing_left_on
 
-pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("lab", ["trixie"], indirect=True)]
 
 OWN_END = ("FAILED", "3:0")
 SECOND_LIFE = f'[ "$SLURM_RESTART_COUNT" = 1 ] || wait; ask {ADDRESS.format(1)}; exit 3'
@@ -48,9 +48,9 @@ SLURMS_LIMIT = 900.0
 def test_by_the_end_of_its_script_and_by_scancel(lab: Cluster, watches: list[Watch]) -> None:
     """Both leave a container on each node, and a process."""
     with nothing_left_on(watches) as endings:
-        normal, running = abroad(lab.first.shell, "exit 0"), abroad(lab.first.shell, "wait")
+        normal, running = fabric_job(lab.first.shell, "exit 0"), fabric_job(lab.first.shell, "wait")
         endings |= {normal.id: "normal end", running.id: "scancel"}
-        running.wait_said("^aboard")
+        running.wait_said("^containers run")
         running.cancel()
         for job in (normal, running):
             job.wait_gone()
@@ -60,10 +60,10 @@ def test_by_the_end_of_its_script_and_by_scancel(lab: Cluster, watches: list[Wat
 def test_by_the_loss_of_moorage_run_and_of_the_agent_on_the_second_node(lab: Cluster, watches: list[Watch]) -> None:
     """The job ends with the first; of the second its script is told, and goes on."""
     with nothing_left_on(watches) as endings:
-        task, agent = abroad(lab.first.shell, "wait"), abroad(lab.first.shell, "said lost:; exit 3")
+        task, agent = fabric_job(lab.first.shell, "wait"), fabric_job(lab.first.shell, "said lost:; exit 3")
         endings |= {task.id: "SIGKILL of moorage run", agent.id: "SIGKILL of the second node's agent"}
         for job in (task, agent):
-            job.wait_said("^aboard")
+            job.wait_said("^containers run")
         Roles(task).kill("moorage run")
         lose_agent(lab.machines[1].shell, agent)
         for job in (task, agent):
@@ -74,10 +74,10 @@ def test_by_the_loss_of_moorage_run_and_of_the_agent_on_the_second_node(lab: Clu
 
 def test_by_the_loss_of_the_second_nodes_keeper_and_by_the_time_limit(lab: Cluster, watches: list[Watch]) -> None:
     with nothing_left_on(watches) as endings:
-        keeper, slow = abroad(lab.first.shell, "said lost:; exit 3"), abroad(lab.first.shell, "wait")
+        keeper, slow = fabric_job(lab.first.shell, "said lost:; exit 3"), fabric_job(lab.first.shell, "wait")
         endings |= {keeper.id: "SIGKILL of the second node's keeper", slow.id: "time limit"}
         for job in (keeper, slow):
-            job.wait_said("^aboard")
+            job.wait_said("^containers run")
         lab.first.shell.run(["scontrol", "update", f"JobId={slow.id}", f"TimeLimit={slow.full_minutes + 1}"])
         there(lab, keeper).kill("keeper")
         for job in (keeper, slow):
@@ -91,9 +91,9 @@ def test_by_its_own_end_after_the_loss_of_the_second_nodes_warden_and_holder(
 ) -> None:
     """Another one takes the place of each, and containers still reach each other."""
     with nothing_left_on(watches) as endings:
-        job = abroad(lab.first.shell, OUTLASTS)
+        job = fabric_job(lab.first.shell, OUTLASTS)
         endings[job.id] = "normal end after SIGKILL of the second node's warden and holder"
-        job.wait_said("^aboard")
+        job.wait_said("^containers run")
         for role in ("warden", "holder"):
             replaced(lab, job, role)
         tell(job, "go")
@@ -171,12 +171,12 @@ def test_a_second_life_under_the_same_number(
 ) -> None:
     """Whose containers have the same names and addresses as in its first."""
     with nothing_left_on(watches) as endings:
-        job = abroad(lab.first.shell, SECOND_LIFE, "--requeue", "--open-mode=append")
+        job = fabric_job(lab.first.shell, SECOND_LIFE, "--requeue", "--open-mode=append")
         endings[job.id] = f"a second life, after it was {by.__name__}"
-        job.wait_said("^aboard: 0")
+        job.wait_said("^containers run: 0")
         by(lab, job)
         begin_again(lab, job)
-        job.wait_said("^aboard: 1", SLURMS_LIMIT)
+        job.wait_said("^containers run: 1", SLURMS_LIMIT)
         job.wait_gone()
     assert job.end == OWN_END
     assert f"hand of {job.id} on n2" in job.output
@@ -188,7 +188,7 @@ def test_a_second_life_beside_what_is_left_of_the_first(lab: Cluster, watches: l
     with nothing_left_on(watches) as endings:
         job = submit(lab.first.shell, SMALLER_LIFE, MOORED, *ONE_OR_TWO, "--requeue", "--open-mode=append")
         endings[job.id] = "a second life without the lost node"
-        job.wait_said("^aboard: 0")
+        job.wait_said("^containers run: 0")
         with lost(lab, job):
             begin_again(lab, job)
             job.wait_said("^again on 1", SLURMS_LIMIT)
@@ -206,7 +206,7 @@ def begin_again(lab: Cluster, job: Job) -> None:
 def test_each_job_of_an_array_has_a_fabric_of_its_own(lab: Cluster, watches: list[Watch]) -> None:
     """With the same addresses; each container knows whose it is."""
     with nothing_left_on(watches) as endings:
-        array = abroad(lab.first.shell, ASKS_ITS_NEIGHBOUR, "--array=1-2")
+        array = fabric_job(lab.first.shell, ASKS_ITS_NEIGHBOUR, "--array=1-2")
         endings[array.id] = "normal end of an array"
         array.wait_gone(SLURMS_LIMIT)
     assert [Job(array.shell, f"{array.id}_{task}", array.user).end for task in (1, 2)] == [OWN_END, OWN_END]
@@ -214,9 +214,9 @@ def test_each_job_of_an_array_has_a_fabric_of_its_own(lab: Cluster, watches: lis
 
 def test_by_scancel_while_a_node_joins_a_cluster(lab: Cluster, watches: list[Watch]) -> None:
     with nothing_left_on(watches) as endings:
-        job = submit(lab.first.shell, "echo never", moored.MOORED, "--nodes=2", *spread.SHAPE)
+        job = submit(lab.first.shell, "echo never", cluster_job.MOORED, "--nodes=2", *multi_node_job.SHAPE)
         endings[job.id] = "scancel while a node joins its cluster"
-        job.wait_said(f"n2: {spread.JOINS}", moored.START_LIMIT)
+        job.wait_said(f"n2: {multi_node_job.JOINS}", cluster_job.START_LIMIT)
         job.cancel()
         job.wait_gone()
     assert job.end[0] == "CANCELLED"
@@ -226,7 +226,7 @@ def test_by_scancel_while_a_node_joins_a_cluster(lab: Cluster, watches: list[Wat
 def test_by_scancel_after_a_slurmd_was_killed_in_mid_start(lab: Cluster) -> None:
     second = lab.machines[1]
     with resumed(lab, second), nothing_left_on(cut_short(lab)) as endings:
-        job = abroad(lab.first.shell, "wait", "--no-requeue")
+        job = fabric_job(lab.first.shell, "wait", "--no-requeue")
         endings[job.id] = "SIGKILL of the second node's slurmd in its Prolog"
         state = f"/var/lib/moorage/jobs/{job.id}.json"
         second.shell.run(["timeout", "120", "sh", "-c", KILL_IN_PROLOG, "sh", state])
@@ -240,9 +240,9 @@ def test_by_scancel_after_a_slurmd_was_killed_in_mid_start(lab: Cluster) -> None
 def test_by_a_power_cut_of_the_second_node(lab: Cluster) -> None:
     """Slurm takes a node that is back so soon for one that was never away: the script is told, and ends the job."""
     with nothing_left_on(cut_short(lab)) as endings:
-        job = abroad(lab.first.shell, "said lost:; exit 3", "--no-requeue")
+        job = fabric_job(lab.first.shell, "said lost:; exit 3", "--no-requeue")
         endings[job.id] = "power cut of the second node"
-        job.wait_said("^aboard")
+        job.wait_said("^containers run")
         lab.reset(lab.machines[1].name)
         job.wait_gone(SLURMS_LIMIT)
     assert job.end == OWN_END

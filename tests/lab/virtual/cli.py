@@ -12,11 +12,13 @@ from pathlib import Path
 
 from moorage.common.errors import FAILED, UserError, reported
 
-from . import baseline, bench_start, builds, cluster, demo, guestfiles, rollout
-from .cache import CACHE
-from .cluster import Cluster
-from .progress import phase, say
-from .record import Request
+from . import demo, rollout
+from .bench import baseline, start
+from .build.cache import CACHE
+from .build.progress import phase, say
+from .guest import builds, cluster, files
+from .guest.cluster import Cluster
+from .guest.record import Request
 
 DEFAULT_DIRECTORY = CACHE / "lab"
 DEFAULT_PORT = 22200
@@ -73,14 +75,14 @@ def ssh(arguments: argparse.Namespace) -> int:
 
 def submit(arguments: argparse.Namespace) -> int:
     lab = cluster.running(arguments.directory)
-    return guestfiles.submit(lab.first.shell, arguments.file, arguments.user, arguments.option)
+    return files.submit(lab.first.shell, arguments.file, arguments.user, arguments.option)
 
 
 def sync(arguments: argparse.Namespace) -> None:
     lab = cluster.running(arguments.directory)
     with phase("installing our Python package in all guests"):
         for machine in lab.machines:
-            guestfiles.install_package(machine.shell)
+            files.install_package(machine.shell)
 
 
 def snapshot(arguments: argparse.Namespace) -> None:
@@ -124,7 +126,7 @@ def measure_baseline(arguments: argparse.Namespace) -> None:
 
 def measure_start(arguments: argparse.Namespace) -> None:
     with one_guest(arguments) as lab:
-        bench_start.report(lab.first.shell, arguments.repeat, arguments.form or baseline.FORMS)
+        start.report(lab.first.shell, arguments.repeat, arguments.form or baseline.FORMS)
 
 
 def show_demo(arguments: argparse.Namespace) -> None:

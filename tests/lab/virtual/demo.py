@@ -6,17 +6,17 @@ from pathlib import Path
 
 from moorage.common.errors import MoorageError
 
-from . import moored
-from .census import Seen, census, outside, owner, places
-from .gate import GATE, SAYS, let_through
-from .jobs import Job
-from .leftovers import Thing, make_ready, record, report, settled
-from .lingering import lingering
-from .machine import Machine
-from .payload import CARRIED
-from .progress import phase
+from .build.payload import CARRIED
+from .build.progress import phase
+from .guest.machine import Machine
+from .guest.user_session import user_session
+from .jobs import cluster_job
+from .jobs.batch import Job
+from .jobs.pause import PAUSE, SAYS, let_go_on
+from .probes.job_limits import job_of
+from .probes.leftovers import Thing, make_ready, record, report, settled
+from .probes.processes import Seen, outside, owner, places, user_processes
 from .recording import Recording
-from .share import job_of
 
 USER = "alice"
 CLUSTER = {"kubelet", "etcd"}
@@ -28,7 +28,7 @@ kubectl logs job/asker
 kubectl logs job/writer
 kubectl get pods,persistentvolumeclaims --all-namespaces
 echo "$(</proc/self/cgroup)"
-{GATE}
+{PAUSE}
 """
 
 # Ends by itself, so that no process of it is taken for one of the job's.
@@ -54,15 +54,15 @@ def show(machine: Machine, place: Path) -> None:
     """
     make_ready(machine)
     recording = Recording()
-    with lingering(machine.shell, USER):
+    with user_session(machine.shell, USER):
         told, cgroup, processes, left = watched(machine, recording)
     inside = len(processes) - len(outside(processes, cgroup))
-    print("\nseconds since the start of the job, and taken:", *moored.table(told), sep="\n")
+    print("\nseconds since the start of the job, and taken:", *cluster_job.table(told), sep="\n")
     print(f"where its {len(processes)} processes were:", *places(processes), sep="\n")
     recording.say(f"left on the node: {report(left) if left else 'nothing'}")
     recording.save(place)
     print(f"recorded in {place}")
-    print(f"demo: ready={moored.ready(told):.0f} in_job={inside}/{len(processes)} leftovers={len(left)}")
+    print(f"demo: ready={cluster_job.ready(told):.0f} in_job={inside}/{len(processes)} leftovers={len(left)}")
     if faults := amiss(processes, cgroup, left):
         raise MoorageError(f"the job has not shown what it should: {', '.join(faults)}")
 
@@ -78,15 +78,15 @@ def amiss(processes: set[Seen], cgroup: str, left: list[Thing]) -> list[str]:
 def watched(machine: Machine, recording: Recording) -> tuple[str, str, set[Seen], list[Thing]]:
     """One job: its output, its cgroup, the processes there were while its cluster ran, and what it left."""
     shell, who = machine.shell, owner(machine.shell, USER)
-    before, others = record(machine), census(shell, who)
-    job = moored.moored(shell, SCRIPT)
+    before, others = record(machine), user_processes(shell, who)
+    job = cluster_job.cluster_job(shell, SCRIPT)
     recording.say(
-        f"$ sbatch {moored.MOORED} job.sh\nSubmitted batch job {job.id}\n$ tail --follow {Path(job.place).name}"
+        f"$ sbatch {cluster_job.MOORED} job.sh\nSubmitted batch job {job.id}\n$ tail --follow {Path(job.place).name}"
     )
     try:
         cgroup = job_of(follow(job, recording))
-        processes = census(shell, who) - others
-        let_through(job)
+        processes = user_processes(shell, who) - others
+        let_go_on(job)
         with phase("the job ends"):
             job.wait_gone()
     finally:
@@ -97,9 +97,9 @@ def watched(machine: Machine, recording: Recording) -> tuple[str, str, set[Seen]
 
 
 def follow(job: Job, recording: Recording) -> str:
-    """Print its output until it waits at its gate; returns the line before, which names its cgroup."""
+    """Print its output until its script pauses; returns the line before, which names its cgroup."""
     argv = ["sh", "-c", FOLLOW, "sh", job.id, job.place]
-    with job.shell.lines(argv, user=job.user, limit=moored.START_LIMIT) as output:
+    with job.shell.lines(argv, user=job.user, limit=cluster_job.START_LIMIT) as output:
         said = ""
         for line in output:
             if line == SAYS:

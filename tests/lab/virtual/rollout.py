@@ -12,14 +12,14 @@ from pathlib import Path
 from moorage.common.command import run
 from moorage.common.errors import MoorageError
 
-from . import faults
-from .cluster import Cluster
-from .faults import Count
-from .progress import phase, say
-from .shell import Shell
-from .site import Site
+from .build.progress import phase, say
+from .guest.cluster import Cluster
+from .guest.shell import Shell
+from .guest.site import Site
+from .probes import doctor_reports
+from .probes.doctor_reports import Count
 
-WITNESS = Path(__file__).resolve().parents[1] / "witness" / "system.py"
+PROGRAM = Path(__file__).resolve().parent / "in_guest" / "system_files.py"
 SOURCE = Path(__file__).resolve().parents[3]
 TIMED = "tests/native/doctor/test_examine.py::test_quickly_it_takes_less_than_300_ms"
 LIMIT = 900.0
@@ -67,7 +67,7 @@ def check(lab: Cluster) -> Outcome:
     with phase("running the role again"):
         second = site.install()
     with phase("breaking the node in each way, and looking with moorage doctor"):
-        count = Count.of(faults.looks(shell).values())
+        count = Count.of(doctor_reports.looks(shell).values())
     with phase("taking Moorage off again"):
         site.uninstall()
         lab.wait_idle()
@@ -80,7 +80,7 @@ def check(lab: Cluster) -> Outcome:
 
 def system(shell: Shell) -> dict[str, str]:
     """Files, and what systemd knows; what is the same has the same description."""
-    said = shell.run(["python3", "-I", "-B", "-"], input=WITNESS.read_bytes(), limit=LIMIT).stdout
+    said = shell.run(["python3", "-I", "-B", "-"], input=PROGRAM.read_bytes(), limit=LIMIT).stdout
     seen: dict[str, str] = json.loads(said)
     return seen
 

@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from virtual.aboard import wait_until
-from virtual.cluster import Cluster
-from virtual.jobs import run
-from virtual.leftovers import Watch, make_ready
-
-# What `make test` has no time for. The full tests run all of it, and so does who names running guests by --lab.
-LONG = (
-    "test_broken_nodes",
-    "test_cost",
-    "test_health_check",
-    "test_hostile",
-    "test_losses",
-    "test_power_cuts",
-    "test_returns",
-    "test_uplinks",
-)
-# These restart Slurm itself.
-LONG_TESTS = ("test_a_job_of_eight_tasks_with_two_cores_each",)
-# What is most likely to differ between releases of Slurm.
-ON_BOTH_SUITES = ("test_option", "test_podman")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("MOORAGE_FULL") or config.getoption("--lab"):
-        return
-    left_out = [item for item in items if item.path.parent == Path(__file__).parent and takes_long(item)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-
-
-def takes_long(item: pytest.Item) -> bool:
-    name = item.path.stem
-    return name in LONG or item.name.startswith(LONG_TESTS) or ("[unstable" in item.name and name not in ON_BOTH_SUITES)
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import run
+from virtual.jobs.container_job import wait_until
+from virtual.probes.leftovers import Watch, make_ready
 
 
 @pytest.fixture(scope="module")

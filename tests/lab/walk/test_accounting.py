@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from support.figures import Figures
-from virtual.account import agents_seconds, by_last_line, by_slurm, by_warden
-from virtual.cluster import Cluster
-from virtual.facts import SHELL, facts
-from virtual.gate import GATE, held
-from virtual.jobs import MOORED
-from virtual.share import job_of
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import MOORED
+from virtual.jobs.facts import SHELL, facts
+from virtual.jobs.pause import PAUSE, paused
+from virtual.probes.job_limits import job_of
+from virtual.probes.usage import agents_seconds, by_last_line, by_slurm, by_warden
 
 SECONDS = 20
 MEMORY = 350
@@ -22,14 +22,14 @@ SCRIPT = f"""
 fact task cat /proc/self/cgroup
 podman load --quiet --input /srv/lab/shell.tar
 podman run --rm --network none localhost/lab/shell:1 sh -c '{BURN} & {BURN}; wait'
-{GATE}
+{PAUSE}
 """
 
 
 def test_sacct_counts_what_containers_use(lab: Cluster, figures: Figures) -> None:
     """And what the agents use, which are the step: tenths of a second on a node, seconds under emulation."""
     shell = lab.first.shell
-    with held(shell, SCRIPT, MOORED, "--nodelist=n1", "--cpus-per-task=2", "--mem=900M") as job:
+    with paused(shell, SCRIPT, MOORED, "--nodelist=n1", "--cpus-per-task=2", "--mem=900M") as job:
         agents = agents_seconds(shell, job_of(facts(job.output)["task"].text))
     slurm, warden, line = by_slurm(job, "0"), by_warden(job), by_last_line(job)
     print(f"{slurm=} {warden=} {line=} {agents=:.1f}")

@@ -6,12 +6,14 @@ import re
 
 import pytest
 
+from support.faults.catalogue import AGENT, DRAINS, FAILS
 from support.figures import Figures
-from virtual.arrays import RAN, ends, number, outputs, refusal, submission
-from virtual.broken import Outcome, during, prologs
-from virtual.cluster import Cluster
-from virtual.jobs import MOORED, submit
-from virtual.lines import DRAINS, FAILS, TOLD_BY_THE_AGENT
+from virtual.guest.broken_node import Outcome, during, prologs
+from virtual.guest.cluster import Cluster
+from virtual.jobs.arrays import RAN, ends, number, outputs, refusal, submission
+from virtual.jobs.batch import MOORED, submit
+
+pytestmark = pytest.mark.long
 
 NO_HOOK = {"no prolog": r"the Prolog has not prepared this node for job \d+: tell the administrator of this node: .*"}
 # What jobs are really sent for; the others start the same hook in the same way.
@@ -77,13 +79,13 @@ def test_a_job_ends_with_the_line_and_the_node_is_idle(lab: Cluster, name: str) 
 
 
 @ON_ONE_RELEASE
-@pytest.mark.parametrize("name", TOLD_BY_THE_AGENT)
+@pytest.mark.parametrize("name", AGENT)
 def test_what_only_the_job_itself_runs_into(lab: Cluster, name: str) -> None:
     shell = lab.first.shell
     array = number(during(shell, name, submission("alice", 1, "--mem=300M"), ok=(1,)).stdout)
     lab.wait_idle(limit=60)
     (said,) = outputs(shell, array, "alice")
-    assert refusal(said, TOLD_BY_THE_AGENT[name]), said
+    assert refusal(said, AGENT[name]), said
     assert ends(shell, array) == ["FAILED|1:0"]
 
 

@@ -11,9 +11,11 @@ from math import sqrt
 import pytest
 
 from support.figures import Figures
-from virtual.absence import without_moorage
-from virtual.cluster import Cluster
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.shell import Shell
+from virtual.guest.without_moorage import without_moorage
+
+pytestmark = pytest.mark.long
 
 # A job takes seconds under emulation: as many as were promised belong to the full tests.
 JOBS = 200 if os.environ.get("MOORAGE_FULL") else 40

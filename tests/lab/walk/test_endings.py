@@ -5,10 +5,10 @@ Two jobs at a time, because their starts are what takes the time.
 
 from __future__ import annotations
 
-from virtual.aboard import RUN, aboard
-from virtual.cluster import Cluster
-from virtual.jobs import Job, submit
-from virtual.leftovers import Watch
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import Job, submit
+from virtual.jobs.container_job import RUN, container_job
+from virtual.probes.leftovers import Watch
 
 # A busybox that keeps all it reads.
 EATER = f"{RUN} sh -c 'tail /dev/zero'"
@@ -27,8 +27,8 @@ def test_by_the_end_of_its_script_and_by_its_failure_after_a_container_ran_out_o
 ) -> None:
     """Both leave a container and a process running. The greedy container is killed, and nothing else is said to be."""
     with watch.nothing_left() as endings:
-        normal = aboard(lab.first.shell, "exit 0")
-        failing = aboard(lab.first.shell, f"{EATER}; echo eater: $?; podman exec hand echo still there; exit 7")
+        normal = container_job(lab.first.shell, "exit 0")
+        failing = container_job(lab.first.shell, f"{EATER}; echo eater: $?; podman exec hand echo still there; exit 7")
         endings |= {normal.id: "normal end", failing.id: "failing script, out of memory in the tree"}
         for job in (normal, failing):
             job.wait_gone()
@@ -39,9 +39,9 @@ def test_by_the_end_of_its_script_and_by_its_failure_after_a_container_ran_out_o
 
 def test_by_scancel_while_it_runs_and_in_its_start(lab: Cluster, watch: Watch) -> None:
     with watch.nothing_left() as endings:
-        running = aboard(lab.first.shell, "wait")
-        running.wait_said("^aboard")
-        starting = aboard(lab.first.shell, "wait")
+        running = container_job(lab.first.shell, "wait")
+        running.wait_said("^containers run")
+        starting = container_job(lab.first.shell, "wait")
         endings |= {running.id: "scancel", starting.id: "scancel in its start"}
         starting.wait_said("starting the agents")
         starting.cancel()
@@ -49,14 +49,14 @@ def test_by_scancel_while_it_runs_and_in_its_start(lab: Cluster, watch: Watch) -
         running.wait_gone()
         starting.wait_gone()
     assert (ends(running)[0], ends(starting)[0]) == ("CANCELLED", "CANCELLED")
-    assert "aboard" not in starting.output
+    assert "containers run" not in starting.output
 
 
 def test_by_its_time_limit_with_the_signals_before_it(lab: Cluster, watch: Watch) -> None:
     """USR1 reaches the script if that was asked for; else the user is told where it went."""
     with watch.nothing_left() as endings:
-        batch = aboard(lab.first.shell, TRAP, "--signal=B:USR1@60")
-        steps = aboard(lab.first.shell, TRAP, "--signal=USR1@60")
+        batch = container_job(lab.first.shell, TRAP, "--signal=B:USR1@60")
+        steps = container_job(lab.first.shell, TRAP, "--signal=USR1@60")
         endings |= {batch.id: "time limit, --signal=B:USR1@60", steps.id: "time limit, --signal=USR1@60"}
         for job in (batch, steps):
             job.wait_said("^trapped")
@@ -73,8 +73,8 @@ def test_by_being_preempted_with_time_to_end(lab: Cluster, watch: Watch) -> None
     """It is told, and has its containers for as long as Slurm grants."""
     with watch.nothing_left() as endings:
         shell = lab.first.shell
-        yielding = aboard(shell, WORKS_ON, "--partition=spare")
-        yielding.wait_said("^aboard")
+        yielding = container_job(shell, WORKS_ON, "--partition=spare")
+        yielding.wait_said("^containers run")
         urgent = submit(shell, "true", "--partition=main", "--nodelist=n1", "--exclusive", "--time=5")
         endings |= {yielding.id: "preemption", urgent.id: "the one that preempts"}
         yielding.wait_gone()

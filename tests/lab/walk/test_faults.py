@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from support.faults.catalogue import DOCTOR
 from support.figures import Figures
-from virtual.cluster import Cluster
-from virtual.faults import LINES, SOUND, Count, Look, looks
+from virtual.guest.cluster import Cluster
+from virtual.probes.doctor_reports import SOUND, Count, Look, looks
 
 # The checks ask no Slurm: one release of it is enough.
 pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
@@ -29,7 +30,7 @@ def found(lab: Cluster, figures: Figures) -> dict[str, Look]:
     return found
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", DOCTOR)
 def test_a_fault_is_found_and_nothing_else(found: dict[str, Look], name: str) -> None:
     assert found[name].exact, found[name]
 
@@ -43,7 +44,7 @@ def test_nothing_is_found_on_a_sound_node(found: dict[str, Look], name: str) -> 
 def test_they_are_as_many_as_promised(found: dict[str, Look], figures: Figures) -> None:
     count = Count.of(found.values())
     print(count)
-    assert len(set(LINES.values())) >= PROMISED
+    assert len(set(DOCTOR.values())) >= PROMISED
     figures.add("faults of a node found exactly", count.found, "", at_least=count.faults)
     figures.add("false findings", count.false, "", at_most=0)
 

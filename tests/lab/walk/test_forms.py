@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from virtual.cluster import Cluster
-from virtual.facts import SHELL, facts
-from virtual.jobs import Job, run
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import Job, run
+from virtual.jobs.facts import SHELL, facts
 
 # The variable in which Slurm looks for an option of a SPANK plug-in (24.11, 26.05).
 VARIABLE = "SLURM_SPANK__SLURM_SPANK_OPTION_moorage_k8s"

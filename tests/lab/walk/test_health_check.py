@@ -6,12 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from virtual.aboard import wait_until
-from virtual.broken import during
-from virtual.cluster import Cluster
-from virtual.cores import take_up
-from virtual.installation import SOURCE
-from virtual.shell import Shell
+from virtual.build.installation import SOURCE
+from virtual.guest.broken_node import during
+from virtual.guest.cluster import Cluster
+from virtual.guest.cores import take_up
+from virtual.guest.shell import Shell
+from virtual.jobs.container_job import wait_until
+
+pytestmark = pytest.mark.long
 
 CONF = "/etc/slurm/slurm.conf"
 KEPT = f"{CONF}.kept"

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from support.figures import Figures
-from virtual.broken import configured
-from virtual.cluster import Cluster
-from virtual.gate import GATE, held
-from virtual.jobs import MOORED, Job, submit
-from virtual.leftovers import Watch
-from virtual.shell import Shell
+from virtual.guest.broken_node import configured
+from virtual.guest.cluster import Cluster
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import MOORED, Job, submit
+from virtual.jobs.pause import PAUSE, paused
+from virtual.probes.leftovers import Watch
 
-PROGRAM = Path(__file__).resolve().parents[1] / "witness" / "hostile.py"
+pytestmark = pytest.mark.long
+
+PROGRAM = Path(__file__).resolve().parents[1] / "virtual/in_guest/hostile_job.py"
 HERE = ("--nodelist=n1", "--cpus-per-task=1", "--mem=500M")
 SCRATCH = "/var/lib/moorage/scratch"
 # The scratch's size, how many files are tried, and how many of them there must be. A scratch of 16 GB has some more
@@ -48,7 +50,7 @@ until grep -q "waiting for $run/user/his" ~/job-$SLURM_JOB_ID.out; do sleep 0.3;
 harm deep $run/scratch 1100
 harm many $run/scratch FILES
 rm -r $run/scratch/many-0
-{GATE}
+{PAUSE}
 podman unshare python3 ~/hostile.py wait $run/user/others &
 until grep -q "waiting for $run/user/others" ~/job-$SLURM_JOB_ID.out; do sleep 0.3; done
 date +ends:%s.%N
@@ -86,7 +88,7 @@ def test_all_at_once(lab: Cluster, shell: Shell, figures: Figures) -> None:
     size, tried, least = CROWDS[suite]
     with configured(shell, f"scratch: {{size: {size}}}"), Watch(lab, lab.first).nothing_left():
         with other_job(shell) as others:
-            with held(shell, PLANTED.replace("FILES", str(tried)), MOORED, *ROOMY, within=FILLED) as job:
+            with paused(shell, PLANTED.replace("FILES", str(tried)), MOORED, *ROOMY, within=FILLED) as job:
                 others.append(holding(shell, job))
             seconds = after_the_end(job)
             figures.add(f"inodes that a user has filled, {suite}", many(job), "", at_least=least)

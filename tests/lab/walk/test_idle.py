@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import median
 
 from support.figures import Figures
-from virtual.cluster import Cluster
-from virtual.idle import ENDS, busy
-from virtual.jobs import MOORED, submit
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import MOORED, submit
+from virtual.probes.idle import ENDS, busy
 
 ROUNDS = 3
 # Under emulation, where a start of Python takes most of a second.

@@ -6,10 +6,10 @@ import json
 import re
 from pathlib import Path
 
-from virtual.cluster import Cluster
-from virtual.leftovers import Thing, make_ready, new, record, settled
+from virtual.guest.cluster import Cluster
+from virtual.probes.leftovers import Thing, make_ready, new, record, settled
 
-PLANTED = Path(__file__).resolve().parents[1] / "witness" / "planted.py"
+PLANTED = Path(__file__).resolve().parents[1] / "virtual/in_guest/plant_leftovers.py"
 
 
 def plant(lab: Cluster, what: str) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
+
 from moorage.common.errors import MoorageError
-from virtual.aboard import RUN, Roles, aboard, tell, wait_until
-from virtual.cluster import Cluster
-from virtual.jobs import Job
-from virtual.leftovers import Watch
-from virtual.upsets import warden_restarted
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import Job
+from virtual.jobs.container_job import RUN, Roles, container_job, tell, wait_until
+from virtual.jobs.disturbances import warden_restarted
+from virtual.probes.leftovers import Watch
+
+pytestmark = pytest.mark.long
 
 WORKS = f"{RUN} echo podman works; exit 3"
 LOST = "said lost:; exit 3"
@@ -17,8 +21,8 @@ OWN_END = ["FAILED", "3:0"]
 
 
 def kill(job: Job, role: str) -> None:
-    """Once it is there: what the script does after it has said that it is aboard takes its time to start."""
-    job.wait_said("^aboard")
+    """Once it is there: what the script does after it has said that its containers run takes its time to start."""
+    job.wait_said("^containers run")
     wait_until(lambda: found(job, role), f"job {job.id} has no {role}")
     Roles(job).kill(role)
 
@@ -32,7 +36,7 @@ def found(job: Job, role: str) -> bool:
 def test_moorage_run_and_srun(lab: Cluster, watch: Watch) -> None:
     """The job ends with the first, and its script goes on without the second."""
     with watch.nothing_left() as endings:
-        task, step = aboard(lab.first.shell, "wait"), aboard(lab.first.shell, LOST)
+        task, step = container_job(lab.first.shell, "wait"), container_job(lab.first.shell, LOST)
         endings |= {task.id: "SIGKILL of moorage run", step.id: "SIGKILL of srun"}
         kill(task, "moorage run")
         kill(step, "srun")
@@ -45,7 +49,7 @@ def test_moorage_run_and_srun(lab: Cluster, watch: Watch) -> None:
 def test_agent_and_keeper(lab: Cluster, watch: Watch) -> None:
     """The script is told, and goes on without containers."""
     with watch.nothing_left() as endings:
-        agent, keeper = aboard(lab.first.shell, LOST), aboard(lab.first.shell, LOST)
+        agent, keeper = container_job(lab.first.shell, LOST), container_job(lab.first.shell, LOST)
         endings |= {agent.id: "SIGKILL of the agent", keeper.id: "SIGKILL of the keeper"}
         kill(agent, "agent")
         kill(keeper, "keeper")
@@ -59,8 +63,8 @@ def test_agent_and_keeper(lab: Cluster, watch: Watch) -> None:
 def test_placeholder_podman_conmon_and_warden(lab: Cluster, watch: Watch) -> None:
     """Containers can be run after each of them."""
     with watch.nothing_left() as endings:
-        lent = aboard(lab.first.shell, f"told go; {WORKS}")
-        inside = aboard(lab.first.shell, f"podman wait hand; echo waiter: $?; told go; {WORKS}")
+        lent = container_job(lab.first.shell, f"told go; {WORKS}")
+        inside = container_job(lab.first.shell, f"podman wait hand; echo waiter: $?; told go; {WORKS}")
         endings |= {lent.id: "SIGKILL of the placeholder", inside.id: "SIGKILL of podman, conmon and the warden"}
         kill(lent, "placeholder")
         tell(lent, "go")

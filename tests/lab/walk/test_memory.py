@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from virtual.cluster import Cluster
-from virtual.facts import SHELL, facts
-from virtual.jobs import MOORED, run, submit
+from virtual.guest.cluster import Cluster
+from virtual.jobs.batch import MOORED, run, submit
+from virtual.jobs.facts import SHELL, facts
 
 # Together with the container they are more than the job has, and long before the container is at its own limit.
 WORKING_SET = 300

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from virtual.cluster import Cluster
-from virtual.facts import SHELL, facts
-from virtual.gate import GATE, SAYS, let_through
-from virtual.jobs import MOORED, Job, submit
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import MOORED, Job, submit
+from virtual.jobs.facts import SHELL, facts
+from virtual.jobs.pause import PAUSE, SAYS, let_go_on
 
-# All come to the gate before any goes on: what they did before it, they did beside each other.
+# All come to the pause before any goes on: what they did before it, they did beside each other.
 SCRIPT = rf"""
 {SHELL}
 run() {{ podman run --network none --volume same:/same "$@"; }}
 image=localhost/lab/shell:1
 podman load --quiet --input /srv/lab/shell.tar
 run --detach --name same $image sh -c 'echo $1 > /same/file; sleep 600' sh "$SLURM_JOB_ID"
-{GATE}
+{PAUSE}
 fact containers podman ps --all --format '{{{{.Names}}}} {{{{.Status}}}}'
 fact volumes podman volume ls --quiet
 fact file run --rm $image cat /same/file
@@ -35,7 +35,7 @@ def test_jobs_with_the_same_names_do_not_meet(lab: Cluster) -> None:
                 job.wait_said(SAYS)
             # One after the other: what the first removes is no concern of the second.
             for job in jobs:
-                let_through(job)
+                let_go_on(job)
                 job.wait_gone()
         finally:
             cancel(jobs)

@@ -12,9 +12,9 @@ from textwrap import indent
 import pytest
 
 from moorage.common.command import run
-from virtual.cluster import Cluster
-from virtual.machine import Machine
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.machine import Machine
+from virtual.guest.shell import Shell
 
 TESTINFRA = Path(__file__).resolve().parents[2] / "testinfra"
 POLICY = "/etc/containers/policy.json"

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 import pytest
 
 from support.figures import Figures
-from virtual.attempts import Attempt, attempts
-from virtual.cluster import Cluster
-from virtual.jobs import Job
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.many_commands import Ended, run_many
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import Job
+
+pytestmark = pytest.mark.both_suites
 
 NO_PAIR = "is neither 0, 1 nor key=value"
 
@@ -55,7 +57,7 @@ OTHERS = "moorage: --k8s works with sbatch alone: put the commands into a script
 def test_a_spec_that_makes_no_sense_is_refused_before_anything_is_submitted(lab: Cluster, figures: Figures) -> None:
     assert len(BAD) >= 25
     with nothing_submitted(lab):
-        ends = attempts(lab.first.shell, [["sbatch", f"--k8s={spec}", "--wrap=true"] for spec in BAD], "alice")
+        ends = run_many(lab.first.shell, [["sbatch", f"--k8s={spec}", "--wrap=true"] for spec in BAD], "alice")
     for (spec, cause), end in zip(BAD.items(), ends, strict=True):
         assert (end.code, end.stdout) == (1, ""), spec
         assert re.fullmatch(re.escape(f"sbatch: error: moorage: --k8s: {cause}: ") + "[ -~]+\n", end.stderr), end.stderr
@@ -74,7 +76,7 @@ def test_other_commands_than_sbatch_offer_the_option_and_say_what_works(lab: Clu
         ["srun", "--k8s", "true"],
     ]
     with nothing_submitted(lab):
-        ends = attempts(lab.first.shell, [*helps, *refused], "alice")
+        ends = run_many(lab.first.shell, [*helps, *refused], "alice")
     for command, end in zip(commands, ends, strict=False):
         assert "--k8s=[SPEC] " in end.stdout, command
     for argv, end in zip(refused, ends[len(helps) :], strict=True):
@@ -120,7 +122,7 @@ def past(shell: Shell, client: str, *options: str, **environment: str) -> Job:
     return Job(shell, shell.output(*sbatch, *options, *where, user="alice"), "alice")
 
 
-def whole(end: Attempt) -> tuple[int, str, str]:
+def whole(end: Ended) -> tuple[int, str, str]:
     return end.code, end.stdout, end.stderr
 
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 import pytest
 
 from support.figures import Figures
-from virtual.census import Owner, Seen, census, outside, owner, places
-from virtual.cluster import Cluster
-from virtual.facts import SHELL, Fact, facts, others
-from virtual.gate import GATE, held
-from virtual.jobs import MOORED, Job
-from virtual.share import Share, job_of, own_settings, share
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import MOORED, Job
+from virtual.jobs.facts import SHELL, Fact, facts, others
+from virtual.jobs.pause import PAUSE, paused
+from virtual.probes.job_limits import Share, job_of, own_settings, share
+from virtual.probes.processes import Owner, Seen, outside, owner, places, user_processes
+
+pytestmark = pytest.mark.both_suites
 
 OPTIONS = ("--nodelist=n1", "--ntasks=1", "--mem=900M")
 SCRIPT = rf"""
@@ -46,7 +48,7 @@ fact plain sbatch --parsable --mem=50M --output="$HOME/job-%j.out" --wrap env
 fact left podman run --detach --name left --memory 100m --cpus 0.5 --pids-limit 50 --cpuset-cpus "$cpus" --user nobody \
     $image sleep 4321
 fact status /opt/moorage/bin/moorage status --json
-{GATE}
+{PAUSE}
 exit 7
 """
 
@@ -86,16 +88,16 @@ def run(lab: Cluster) -> Iterator[Run]:
     shell = lab.first.shell
     who = owner(shell, "alice")
     with logged_in(shell, who, "alice"):
-        before = census(shell, who)
-        with held(shell, SCRIPT, MOORED, *OPTIONS) as job:
+        before = user_processes(shell, who)
+        with paused(shell, SCRIPT, MOORED, *OPTIONS) as job:
             found = facts(job.output)
             cgroup = job_of(found["task"].text)
-            during = census(shell, who) - before
+            during = user_processes(shell, who) - before
             (container,) = [seen for seen in during if seen.name == "sleep"]
             limits = own_settings(shell, container, "memory.max", "cpu.max", "pids.max", "cpuset.cpus")
             controllers = share(shell, container.cgroup).controllers
             of_job = share(shell, cgroup)
-        left = census(shell, who) - before
+        left = user_processes(shell, who) - before
         yield Run(shell, who, job, found, cgroup, of_job, during, limits, controllers, left)
 
 
@@ -143,7 +145,7 @@ def test_containers_of_a_network_know_each_other_by_name(run: Run) -> None:
 
 
 def test_status_tells_of_this_job(run: Run) -> None:
-    (status,) = json.loads(run["status"])
+    (status,) = json.loads(run["status"])["jobs"]
     assert (status["job"], status["state"], status["cluster"]) == (int(run.job.id), "ready", "none")
     assert status["usage"]["cpu_seconds"] > 0
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from support import exposition
-from virtual.broken import configured
-from virtual.cluster import Cluster
-from virtual.gate import GATE, held
-from virtual.jobs import MOORED, submit
-from virtual.shell import Shell
+from virtual.guest.broken_node import configured
+from virtual.guest.cluster import Cluster
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import MOORED, submit
+from virtual.jobs.pause import PAUSE, paused
 
 TEXTFILES = "/run/lab-textfiles"
 HERE = ("--nodelist=n1", "--mem=400M")
@@ -45,7 +45,7 @@ def count(shell: Shell, name: str, **labels: str) -> float:
 
 
 def test_a_job_is_counted_while_it_runs_and_on_record_when_it_is_over(shell: Shell) -> None:
-    with held(shell, GATE, MOORED, *HERE) as job:
+    with paused(shell, PAUSE, MOORED, *HERE) as job:
         assert count(shell, "moorage_clusters_running", cluster="none") == 1
         before = count(shell, "moorage_starts_total", cluster="none", outcome="ready")
         assert "prolog: prepared with" in shell.output("cat", f"/run/moorage/{job.id}/log", user="alice")
@@ -87,7 +87,7 @@ def test_the_sweeps_unit_tells_that_nothing_is_left_any_more(shell: Shell) -> No
 
 
 def test_a_sweep_leaves_the_living_alone(shell: Shell) -> None:
-    with held(shell, f"{GATE}\npodman ps || exit 9\n", MOORED, *HERE) as job:
+    with paused(shell, f"{PAUSE}\npodman ps || exit 9\n", MOORED, *HERE) as job:
         for words in ((), ("--now",)):
             said = shell.output("/opt/moorage/bin/moorage", "sweep", *words)
             assert f"job {job.id} is in use" in said.splitlines()

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from support.figures import Figures
-from virtual.arrays import RAN, ends, number, outputs, refusal, submission
-from virtual.broken import configured, during
-from virtual.cluster import Cluster
+from virtual.guest.broken_node import configured, during
+from virtual.guest.cluster import Cluster
+from virtual.jobs.arrays import RAN, ends, number, outputs, refusal, submission
 
 TIMES = {"trixie": 20, "unstable": 5}
 CAROL = (

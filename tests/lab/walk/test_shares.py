@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import pytest
 
 from support.figures import Figures
-from virtual.census import census, owner
-from virtual.cluster import Cluster
-from virtual.cores import more_cores
-from virtual.facts import SHELL, facts, others
-from virtual.feature import ABSENT, GRES, OPENED, described, described_by_its_vendor
-from virtual.gate import GATE, held
-from virtual.jobs import MOORED, run
-from virtual.share import count, job_of, share
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.cores import more_cores
+from virtual.guest.device import ABSENT, GRES, OPENED, described, described_by_its_vendor
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import MOORED, run
+from virtual.jobs.facts import SHELL, facts, others
+from virtual.jobs.pause import PAUSE, paused
+from virtual.probes.job_limits import count, job_of, share
+from virtual.probes.processes import owner, user_processes
 
 # What the containers of a job are not given of its memory, in MiB.
 RESERVE = 128
@@ -37,7 +37,7 @@ podman run --quiet --detach --network none localhost/lab/shell:1 sleep 4321
 fact device podman run --rm --network none --device /dev/lab0 localhost/lab/shell:1 \
     dd if=/dev/lab0 of=/dev/null bs=3 count=1
 {TASKS}
-{GATE}
+{PAUSE}
 """
 
 
@@ -79,6 +79,7 @@ def test_containers_have_the_share_of_their_job(lab: Cluster, shape: Shape, figu
     show(lab, shape, figures)
 
 
+@pytest.mark.long
 def test_a_job_of_eight_tasks_with_two_cores_each(lab: Cluster, figures: Figures) -> None:
     """Of all its cores the node has two; its own step has them all, and so has ours."""
     with more_cores(lab, 16):
@@ -88,10 +89,10 @@ def test_a_job_of_eight_tasks_with_two_cores_each(lab: Cluster, figures: Figures
 def show(lab: Cluster, shape: Shape, figures: Figures, name: str = "") -> None:
     shell = lab.first.shell
     who = owner(shell, "alice")
-    before = census(shell, who)
-    with held(shell, f"STEP='{shape.step}'\n{SCRIPT}", MOORED, "--nodelist=n1", *shape.options) as job:
+    before = user_processes(shell, who)
+    with paused(shell, f"STEP='{shape.step}'\n{SCRIPT}", MOORED, "--nodelist=n1", *shape.options) as job:
         output = job.output
-        during = census(shell, who) - before
+        during = user_processes(shell, who) - before
         (container,) = [seen for seen in during if seen.name == "sleep"]
         lent = container.cgroup.partition("/k8s")[0]
         of_job = share(shell, job_of(facts(output)["task"].text))

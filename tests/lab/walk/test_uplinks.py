@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from virtual.aboard import IMAGE
-from virtual.cluster import Cluster
-from virtual.facts import SHELL, Fact, facts
-from virtual.gate import GATE, held
-from virtual.jobs import MOORED
-from virtual.router import RESOLVER, a_router, sysctl
-from virtual.segment import LAST_WORD, Heard, Shot, ears, shoot
-from virtual.shell import Shell
+from virtual.guest.cluster import Cluster
+from virtual.guest.router import RESOLVER, a_router, sysctl
+from virtual.guest.shell import Shell
+from virtual.jobs.batch import MOORED
+from virtual.jobs.container_job import IMAGE
+from virtual.jobs.facts import SHELL, Fact, facts
+from virtual.jobs.pause import PAUSE, paused
+from virtual.probes.fabric import LAST_WORD, Message, Received, receiver, send
 
 # Somebody outside is another guest.
-pytestmark = pytest.mark.parametrize("lab", ["trixie"], indirect=True)
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("lab", ["trixie"], indirect=True)]
 
 MOORAGE = "/opt/moorage/bin/moorage"
 RECORD = "/var/lib/moorage/uplinks.json"
@@ -62,7 +62,7 @@ fact resolvers podman exec hand cat /etc/resolv.conf
 fact outside podman exec hand timeout 60 nslookup {NAME}
 fact mtus podman exec hand sh -c 'cat /sys/class/net/*/mtu'
 fact description cat "/run/moorage/$SLURM_JOB_ID/job.json"
-{GATE}
+{PAUSE}
 """
 
 
@@ -72,7 +72,7 @@ class Run:
 
     facts: dict[str, Fact]
     sent: list[str | None]
-    heard: list[Heard]
+    heard: list[Received]
 
 
 @pytest.fixture(scope="module")
@@ -111,18 +111,18 @@ def settings_of_his(shell: Shell) -> Iterator[None]:
 def ran(lab: Cluster, uplink: str) -> Run:
     first, second = lab.first.shell, lab.machines[1].shell
     with (
-        held(first, SCRIPT, f"{MOORED},uplink={uplink}", *OPTIONS) as job,
-        ears(second, port=PORT) as outside,
+        paused(first, SCRIPT, f"{MOORED},uplink={uplink}", *OPTIONS) as job,
+        receiver(second, port=PORT) as outside,
     ):
         found = facts(job.output)
-        shots = [
-            Shot(SECOND, PORT, b"by tcp", PRIVILEGED, "tcp"),
-            Shot(SECOND, PORT, FORBIDDEN.encode(), PRIVILEGED),
-            Shot(SECOND, PORT, b"by udp"),
+        messages = [
+            Message(SECOND, PORT, b"by tcp", PRIVILEGED, "tcp"),
+            Message(SECOND, PORT, FORBIDDEN.encode(), PRIVILEGED),
+            Message(SECOND, PORT, b"by udp"),
         ]
-        sent = shoot(first, shots, network_of=int(found["pid"].text))
-        assert shoot(first, [Shot(SECOND, PORT, LAST_WORD.encode())]) == [None]
-        return Run(found, sent, outside.heard())
+        sent = send(first, messages, network_of=int(found["pid"].text))
+        assert send(first, [Message(SECOND, PORT, LAST_WORD.encode())]) == [None]
+        return Run(found, sent, outside.received())
 
 
 @pytest.mark.parametrize("uplink", WAYS_OUT)
@@ -148,7 +148,7 @@ def test_with_none_they_reach_nobody(lab: Cluster, shell: Shell) -> None:
 
 def test_what_a_system_says_of_all_links_is_not_said_of_a_jobs(shell: Shell) -> None:
     """udev says it once more of each new link, after root's part has had its say."""
-    with believing(shell), held(shell, GATE, f"{MOORED},uplink=kernel", *OPTIONS) as job:
+    with believing(shell), paused(shell, PAUSE, f"{MOORED},uplink=kernel", *OPTIONS) as job:
         shell.run(["ip", "link", "add", "other", "type", "bridge"])
         shell.run(["udevadm", "settle"])
         found = {link: rp_filter(shell, link) for link in ("other", f"moor{job.id}u")}
@@ -171,7 +171,7 @@ def rp_filter(shell: Shell, link: str) -> str:
 
 
 def test_the_fastest_by_what_was_measured_is_chosen(shell: Shell) -> None:
-    said = shell.output(MOORAGE, "net", "measure", "--repeat=1", "--seconds=0.1").splitlines()
+    said = shell.output(MOORAGE, "net", "measure", "--repeat=1", "--seconds=0.1", "--force").splitlines()
     try:
         kept = json.loads(shell.output("cat", RECORD))
         assert kept["left_out"] == {}
@@ -183,7 +183,7 @@ def test_the_fastest_by_what_was_measured_is_chosen(shell: Shell) -> None:
         chosen = shell.output(MOORAGE, "net", "explain").splitlines()[-1]
         assert chosen.startswith(f"chosen: {fastest}, the fastest here: ")
         assert all(f"{name} {worth:.2f}" in chosen for name, worth in worths.items())
-        with held(shell, SCRIPT, MOORED, *OPTIONS) as job:
+        with paused(shell, SCRIPT, MOORED, *OPTIONS) as job:
             description = json.loads(facts(job.output)["description"].text)
         assert f"chosen: {description['uplink']}, {description['uplink_reason']}" == chosen
     finally:

@@ -20,7 +20,9 @@ from moorage.node.hostfiles import Node
 from moorage.node.uplink_speed import Record, Speed, Spread
 from moorage.root.state import State
 from support.fakes import FakeCommand
-from support.faults import ADVICE, FAULTS
+from support.faults.changes import away
+from support.faults.fault import Effect
+from support.faults.made_up import FAULTS, broken, pattern
 from support.guide import explained
 from support.node import JOB, LIMITS, USER
 from support.peers import Peer
@@ -84,31 +86,29 @@ def test_the_way_of_showing_images_is_told_with_its_price(site: Site) -> None:
     assert examined(site, quick=True).images == ""
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found_and_nothing_else(fault: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    breakage, words = FAULTS[fault]
-    breakage(site, monkeypatch)
-    report = examined(site)
-    assert [told(finding)[: len(words)] for finding in report.findings] == [words], list(map(told, report.findings))
-    assert all(finding.remedy and "\n" not in str(finding) for finding in report.findings)
-    assert report.faults == report.findings
-    assert report.left_out == []
-    assert all(explained(finding.check, finding.cause) for finding in report.findings), "the guide has no such line"
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_as_long_as_it_lasts_and_nothing_else(name: str, site: Site) -> None:
+    with broken(site, name):
+        report = examined(site)
+        (said,) = [told(finding) for finding in report.findings]
+        assert re.fullmatch(pattern(site, name), said), said
+        assert report.faults == ([] if FAULTS[name].effect is Effect.ADVICE else report.findings)
+        assert report.left_out == []
+        assert all(finding.remedy and "\n" not in str(finding) for finding in report.findings)
+        assert all(explained(finding.check, finding.cause) for finding in report.findings), "the guide has no such line"
+    assert examined(site).findings == []
 
 
 def test_there_are_enough_of_them() -> None:
-    print(f"faults found exactly: {len(FAULTS)}")
-    assert len({words for _, words in FAULTS.values()}) >= 30
+    faults = {fault.doctor for fault in FAULTS.values() if fault.effect is not Effect.ADVICE}
+    print(f"faults found exactly: {len(faults)}")
+    assert len(faults) >= 30
 
 
-@pytest.mark.parametrize("name", ADVICE)
-def test_advice_is_no_fault(name: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    breakage, words = ADVICE[name]
-    breakage(site, monkeypatch)
-    report = examined(site)
-    assert [told(finding)[: len(words)] for finding in report.findings] == [words], list(map(told, report.findings))
-    assert all(explained(finding.check, finding.cause) for finding in report.findings), "the guide has no such line"
-    assert report.faults == []
+def test_what_is_not_there_cannot_be_taken_away(site: Site) -> None:
+    with pytest.raises(FileNotFoundError, match="not there to be taken away"), away(site.place / "nothing"):
+        pass
+    assert not (site.place / ".away").exists()
 
 
 @pytest.mark.parametrize(
@@ -130,21 +130,19 @@ def test_a_prolog_needs_time_for_all_that_it_may_wait_for(site: Site, settings: 
 
 
 @pytest.mark.parametrize(
-    ("breakage", "fault"),
+    ("name", "kind"),
     [
         ("scratch full", "room"),
         ("no room for states", "room"),
-        ("scratch open", "node"),
-        ("a dead job", "leftover"),
+        ("scratch open to all", "node"),
+        ("job of an earlier boot", "leftover"),
         ("files that nobody removes", "leftover"),
-        ("a job that nobody understands", "node"),
+        ("state that nobody understands", "node"),
     ],
 )
-def test_what_any_user_can_bring_about_is_no_fault_of_the_nodes(
-    breakage: str, fault: str, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    FAULTS[breakage][0](site, monkeypatch)
-    assert [finding.fault for finding in examined(site).findings] == [fault]
+def test_what_any_user_can_bring_about_is_no_fault_of_the_nodes(name: str, kind: str, site: Site) -> None:
+    with broken(site, name):
+        assert [finding.fault for finding in examined(site).findings] == [kind]
 
 
 def test_a_byte_that_has_changed_shows_to_whoever_reads_all(site: Site) -> None:
@@ -166,7 +164,7 @@ def test_what_cannot_be_looked_into_keeps_nothing_from_being_found(site: Site) -
     (site.programs / "systemctl").write_text("#!/bin/sh\nexit 1\n")
     (site.scratch / "17.img").touch()
     first, second = examined(site).findings
-    assert told(first).startswith("states of units: this could not be looked into (")
+    assert told(first).startswith("states of units: the check failed to run (")
     assert second.check == "leftovers"
 
 
@@ -216,7 +214,7 @@ def test_slurms_health_check_drains_for_no_job_that_has_left_something(site: Sit
     State.begin(JOB, LIMITS).changed(owner=Process(os.getpid(), 1))
     site.program("sinfo", "idle")
     scontrol = FakeCommand(site.programs, "scontrol")
-    assert "leftovers: job 17 has not been cleared up" in doctor(site, "--quick").stdout
+    assert "leftovers: job 17 has not been cleaned up" in doctor(site, "--quick").stdout
     timed_check(health_check(site), site)
     assert scontrol.calls == []
 

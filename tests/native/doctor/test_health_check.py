@@ -40,7 +40,6 @@ def node() -> Iterator[None]:
         (1, "draining", False),
         (1, "down*", False),
         (3, "idle", False),
-        (137, "idle", False),
     ],
 )
 def test_only_a_fault_drains_and_only_a_node_that_takes_jobs(code: int, state: str, drained: bool) -> None:
@@ -52,13 +51,21 @@ def test_only_a_fault_drains_and_only_a_node_that_takes_jobs(code: int, state: s
     assert scontrol.calls == ([["update", "NodeName=n1", "State=DRAIN", reason]] if drained else [])
 
 
-@pytest.mark.parametrize("code", [1, 2, 127])
+@pytest.mark.parametrize("code", [1, 2, 4, 127, 137])
 def test_a_doctor_that_fails_has_found_nothing(code: int) -> None:
-    """A traceback ends with 1, as a fault does. What it ends with is what slurmd has its words in the log for."""
+    """Python ends with 1 as well, where a module is missing. slurmd logs the code and the words."""
     FakeCommand(MOORAGE, "moorage", stderr="Traceback (most recent call last):\n", code=code)
     scontrol = slurm("idle")
     ended = subprocess.run([SCRIPT], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (code, "Traceback (most recent call last):\n")
+    assert scontrol.calls == []
+
+
+@pytest.mark.parametrize("code", [4, 137])
+def test_half_a_report_drains_no_node(code: int) -> None:
+    FakeCommand(MOORAGE, "moorage", stdout="clock: it is 1970: set it\n", code=code)
+    scontrol = slurm("idle")
+    assert subprocess.run([SCRIPT], env=ENVIRONMENT, check=False).returncode == code
     assert scontrol.calls == []
 
 

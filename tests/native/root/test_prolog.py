@@ -339,7 +339,7 @@ def test_allotted_hardware_that_is_not_there_is_named(tape: Path) -> None:
 def test_a_feature_that_is_wrong_is_named(tape: Path) -> None:
     (tape / "all.yaml").write_text("device: [/dev/null]\n")
     assert run() == 0
-    assert refusal().startswith(f"{tape}/all.yaml:1: there is no setting device: use one of gres, devices, binds,")
+    assert refusal().startswith(f"{tape}/all.yaml:1: there is no setting device: did you mean devices?")
 
 
 def test_a_user_without_ids_drains_no_node_however_often_he_tries(

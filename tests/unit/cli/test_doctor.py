@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import pwd
@@ -13,15 +12,16 @@ from typing import Any
 import pytest
 
 from moorage.cli import doctor, main
+from moorage.common.errors import UserError
 from moorage.doctor import examine as examination
 from moorage.doctor.examine import Report
 from moorage.node.finding import Finding
 
 SYSCTL = Finding("sysctl", "kernel.keys.maxkeys is 200", "install config/sysctl.d")
 PODMAN = Finding("podman", "Podman is not installed", "install podman 4.9 or newer")
-ROOM = Finding("scratch", "1 MiB are free", "make room", "room")
-LEFT = Finding("leftovers", "job 17 has not been cleared up", "moorage sweep --now", "leftover")
-ADVICE = Finding("store", "jobs copy", "move it", "advice")
+ROOM = Finding("scratch", "1 MiB are free", "make room", kind="room")
+LEFT = Finding("leftovers", "job 17 has not been cleaned up", "moorage sweep --now", kind="leftover")
+ADVICE = Finding("store", "jobs copy", "move it", kind="advice")
 NOBODY = pwd.getpwuid(65534).pw_name
 
 Give = Callable[..., list[dict[str, Any]]]
@@ -76,12 +76,12 @@ def called(*words: str) -> int:
             ["podman: Podman is not installed: install podman 4.9 or newer", "store: advice: jobs copy: move it"],
         ),
         ([ROOM, ADVICE], 3, ["scratch: 1 MiB are free: make room", "store: advice: jobs copy: move it"]),
-        ([LEFT], 3, ["leftovers: job 17 has not been cleared up: moorage sweep --now"]),
+        ([LEFT], 3, ["leftovers: job 17 has not been cleaned up: moorage sweep --now"]),
         (
             [LEFT, ROOM],
             3,
             [
-                "leftovers: job 17 has not been cleared up: moorage sweep --now",
+                "leftovers: job 17 has not been cleaned up: moorage sweep --now",
                 "scratch: 1 MiB are free: make room",
             ],
         ),
@@ -90,7 +90,7 @@ def called(*words: str) -> int:
             1,
             [
                 "podman: Podman is not installed: install podman 4.9 or newer",
-                "leftovers: job 17 has not been cleared up: moorage sweep --now",
+                "leftovers: job 17 has not been cleaned up: moorage sweep --now",
             ],
         ),
         (
@@ -117,8 +117,9 @@ def test_json_has_all_of_a_finding(give: Give, capsys: pytest.CaptureFixture[str
     assert called("--json") == 1
     said = capsys.readouterr()
     assert json.loads(said.out) == {
+        "schema": 1,
         "node": socket.gethostname(),
-        "findings": [dataclasses.asdict(SYSCTL), dataclasses.asdict(ADVICE)],
+        "findings": [SYSCTL.as_dict(), ADVICE.as_dict()],
         "not_looked_at": ["store"],
         "versions": {"podman": "podman version 5.4.2"},
         "images": "copy (why): 1.9 GiB",
@@ -152,10 +153,35 @@ def test_it_is_quick_or_reads_all(give: Give) -> None:
     assert asked == []
 
 
-def test_an_unknown_user(give: Give, capsys: pytest.CaptureFixture[str]) -> None:
-    give()
+def test_an_unknown_user_is_one_more_finding(give: Give, capsys: pytest.CaptureFixture[str]) -> None:
+    give(SYSCTL)
     assert called("--user", "no-such-user") == 1
-    assert "there is no user 'no-such-user' on this node: name another one" in capsys.readouterr().err
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        f"sysctl: {SYSCTL}",
+        "user: there is no user 'no-such-user' on this node: give another name to --user",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (UserError("slurm.conf cannot be read", "run it with sudo"), "slurm.conf cannot be read: run it with sudo"),
+        (ValueError("?"), "the doctor itself failed: report the lines above; this node was not checked"),
+    ],
+)
+def test_a_crash_is_no_finding(
+    error: Exception, last: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A health check must not drain a node for it."""
+
+    def examine(*_: object, **__: object) -> Report:
+        raise error
+
+    monkeypatch.setattr(examination, "examine", examine)
+    assert called("--quick") == 4
+    out, err = capsys.readouterr()
+    assert (out, err.splitlines()[-1]) == ("", f"moorage: {last}")
+    assert ("Traceback" in err) is isinstance(error, ValueError)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from moorage.cli import image
 from moorage.common.errors import UserError
+from moorage.node.config.schema import Config, Store
 
 
 @pytest.mark.parametrize("verb", ["add", "list", "remove", "prepare", "verify"])
@@ -40,4 +42,24 @@ def test_wrong_words_end_with_2(words: list[str], capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         image.main(words)
     assert ended.value.code == 2
-    assert "usage: moorage image" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("moorage: image")
+    assert line.endswith(f": see `moorage help image{' ' + words[0] if words and words != ['nonsense'] else ''}`")
+
+
+@pytest.mark.parametrize(("words", "said"), [(["list"], ""), (["list", "--json"], '{"schema": 1, "images": []}\n')])
+def test_a_look_does_not_make_the_store(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    monkeypatch.setattr(image, "load", lambda: Config(store=Store(path=tmp_path / "store")))
+    assert image.main(words) == 0
+    assert not (tmp_path / "store").exists()
+    out, err = capsys.readouterr()
+    assert out == said
+    assert ("the store is empty" in err) is (not said)

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from moorage import cli
 from moorage.cli import down, status
 from moorage.common import job
 from moorage.common.errors import MoorageError, UserError
+from support.described import described
 
 USAGE = {"cpu_seconds": 75.0, "memory_peak": 414187520, "processes": 12}
 REPORT = {"job": 17, "node": "n1", "state": "ready", "cluster": "none", "uplink": "pasta"}
@@ -34,6 +36,10 @@ def test_a_job_in_a_line(report: dict[str, object], line: str) -> None:
     assert status.shown(report) == line
 
 
+def test_its_help_says_that_it_shows_one_node() -> None:
+    assert "It shows this node only." in status.parser().format_help()
+
+
 class TestJobs:
     @pytest.fixture(autouse=True)
     def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -42,16 +48,14 @@ class TestJobs:
         monkeypatch.delenv("SLURM_JOB_ID", raising=False)
         for number in ("17", "9"):
             (tmp_path / number / "user").mkdir(parents=True)
-            fields = {"job": int(number), "restart": 0, "node": "n1", "uplink": "pasta", "podman": "/usr/bin/podman"}
-            spec = {"enabled": True, "cluster": "none", "version": None, "uplink": None}
-            (tmp_path / number / "job.json").write_text(json.dumps(fields | {"spec": spec}))
+            (tmp_path / number / "job.json").write_text(json.dumps(described(job=int(number))))
         (tmp_path / "facts.json").touch()
         (tmp_path / "20").mkdir()
         (tmp_path / "20" / "refusal").write_text("no")
         return tmp_path
 
     def test_all_of_mine(self, capsys: pytest.CaptureFixture[str]) -> None:
-        status.main([])
+        assert cli.call(["status"]) == 0
         assert capsys.readouterr().out.splitlines() == [
             "job 9 on n1: not up, cluster=none, pasta",
             "job 17 on n1: not up, cluster=none, pasta",
@@ -70,7 +74,9 @@ class TestJobs:
             door.bind(os.fspath(node / "17" / "user" / "keeper.sock"))
             door.listen()
             status.main(["--json"])
-        (report,) = json.loads(capsys.readouterr().out)
+        said = json.loads(capsys.readouterr().out)
+        (report,) = said["jobs"]
+        assert said["schema"] == 1
         assert (report["job"], report["state"]) == (17, "ready")
 
     def test_a_refused_one(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

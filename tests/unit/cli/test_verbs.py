@@ -38,8 +38,26 @@ def test_config_says_where_values_come_from(tmp_path: Path, capsys: pytest.Captu
     assert len(lines) == len(list(Config().values()))
 
 
+def test_config_of_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    called("config", "show", str(tmp_path / "missing.yaml"), code=1)
+    said = capsys.readouterr()
+    assert (said.out, said.err) == (
+        "",
+        f"moorage: there is no file {tmp_path}/missing.yaml: name a configuration file\n",
+    )
+
+
+def test_a_node_without_a_configuration_has_all_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(verb, "PLACE", tmp_path / "moorage.yaml")
+    called("config", "show")
+    assert "scratch.kind: loop  # default" in capsys.readouterr().out.splitlines()
+
+
 def test_config_prints_what_it_could_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    called("config", "show", str(tmp_path / "missing.yaml"))
+    (tmp_path / "empty.yaml").touch()
+    called("config", "show", str(tmp_path / "empty.yaml"))
     nested: dict[str, object] = {}
     for name, value in yaml.safe_load(capsys.readouterr().out).items():
         if value is not None:
@@ -83,13 +101,16 @@ def test_config_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     file = tmp_path / "moorage.yaml"
     file.write_text("scratch:\n  path: /local/moorage\n")
     called("config", "show", "--json", str(file))
-    shown = json.loads(capsys.readouterr().out)
+    said = json.loads(capsys.readouterr().out)
+    shown = said["settings"]
+    assert said["schema"] == 1
     assert shown["scratch.path"] == {"value": "/local/moorage", "source": f"{file}:2"}
     assert shown["uplink.order"] == {"value": ["kernel", "pasta", "slirp4netns"], "source": "default"}
     assert set(shown) == {name for name, _ in Config().values()}
 
 
 def test_config_shows_features(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "moorage.yaml").touch()
     (tmp_path / "features.d").mkdir()
     (tmp_path / "features.d" / "tape.yaml").write_text("gres: gpu\ndevices: [/dev/tape%]\n")
     called("config", "show", str(tmp_path / "moorage.yaml"))
@@ -98,7 +119,7 @@ def test_config_shows_features(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"features.tape.devices: [/dev/tape%]  # {tmp_path}/features.d/tape.yaml:2" in lines
     assert not any("binds" in line for line in lines)
     called("config", "show", "--json", str(tmp_path / "moorage.yaml"))
-    shown = json.loads(capsys.readouterr().out)
+    shown = json.loads(capsys.readouterr().out)["settings"]
     assert shown["features.tape.devices"] == {
         "value": ["/dev/tape%"],
         "source": f"{tmp_path}/features.d/tape.yaml:2",
@@ -131,8 +152,26 @@ def test_net_explain(
     fake_command("pasta", stdout="pasta 2022_01_01")
     called("net", "explain")
     assert capsys.readouterr().out.splitlines()[-1] == "chosen: slirp4netns, pasta: too old: pasta 2022_01_01"
-    called("net", "explain", "--uplink", "pasta")
+    called("net", "explain", "--uplink", "pasta", code=1)
     assert "chosen: nothing, uplink=pasta cannot be had" in capsys.readouterr().out
+    called("net", "explain", "--json")
+    said = json.loads(capsys.readouterr().out)
+    assert {name: said[name] for name in ("schema", "podman", "chosen", "reason")} == {
+        "schema": 1,
+        "podman": "podman version 5.4.2",
+        "chosen": "slirp4netns",
+        "reason": "pasta: too old: pasta 2022_01_01",
+    }
+    assert said["uplinks"]["pasta"] == {
+        "usable": False,
+        "cause": "too old: pasta 2022_01_01",
+        "version": "pasta 2022_01_01",
+        "speed": None,
+    }
+    called("net", "explain", "--json", "--uplink", "pasta", code=1)
+    said = json.loads(capsys.readouterr().out)
+    assert said["chosen"] is None
+    assert said["reason"].startswith("uplink=pasta cannot be had on this node")
 
 
 @pytest.mark.usefixtures("bare_node")
@@ -142,7 +181,7 @@ def test_net_explain_says_what_it_could_not_see(
     monkeypatch.setattr(configuration, "PLACE", tmp_path / "moorage.yaml")
     monkeypatch.setattr(factcache, "PLACE", tmp_path / "facts.json")
     monkeypatch.setattr(Node, "conceals", lambda _, place: place == PROFILES)
-    called("net", "explain")
+    called("net", "explain", code=1)
     assert capsys.readouterr().out.splitlines()[-1] == (
         f"not looked at, which only root can: whether AppArmor keeps pasta out of jobs ({PROFILES})"
     )

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from moorage.common import command
-from moorage.common.command import CommandFailed, CommandNotFound, CommandNotStarted, CommandTimeout, run
+from moorage.common.command import Child, CommandFailed, CommandNotFound, CommandNotStarted, CommandTimeout, run
+from moorage.common.deadline import Deadline
+from moorage.common.events import Watch
 from support.fakes import FakeCommand
 from support.processes import ended
 
@@ -261,3 +263,38 @@ def test_no_descriptor_is_left_open(script: Script, tmp_path: Path) -> None:
     with pytest.raises(CommandNotFound):
         run(["no-such-program"], input="some")
     assert descriptors() == before
+
+
+@pytest.mark.commands("sh", "no-such-program")
+class TestChild:
+    def test_it_runs_while_its_caller_waits_for_it(self, tmp_path: Path) -> None:
+        with Watch() as watch, Child(["sh", "-c", "echo $MINE"], env={"MINE": "x"}, log=tmp_path / "log") as child:
+            with watch.noticing(child.descriptor):
+                assert watch.until(lambda: child.ended, Deadline(10))
+            child.check()
+        assert (tmp_path / "log").read_text() == "x\n"
+
+    def test_a_bad_end_has_its_code_and_the_end_of_the_log(self, tmp_path: Path) -> None:
+        with Watch() as watch, Child(["sh", "-c", "echo why >&2; exit 7"], env={}, log=tmp_path / "log") as child:
+            with watch.noticing(child.descriptor):
+                assert watch.until(lambda: child.ended, Deadline(10))
+            with pytest.raises(CommandFailed, match=r"exit code 7, see .*log: why") as failed:
+                child.check()
+        assert failed.value.code == 7
+
+    def test_it_does_not_outlive_the_block_nor_does_its_group(self, tmp_path: Path) -> None:
+        log = tmp_path / "log"
+        with Watch() as watch, Child(["sh", "-c", "sleep 600 & echo $$ $!; wait"], env={}, log=log) as child:
+            assert watch.until(lambda: log.read_text().endswith("\n"), Deadline(10), lambda: None, 0.01)
+            assert not child.ended
+        assert all(ended(int(pid)) for pid in log.read_text().split())
+
+    def test_no_such_program(self, tmp_path: Path) -> None:
+        with pytest.raises(CommandNotFound), Child(["no-such-program"], env={}, log=tmp_path / "log"):
+            pass
+
+    def test_nothing_is_left_open(self, tmp_path: Path) -> None:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with Child(["sh", "-c", "exit 0"], env={}, log=tmp_path / "log"):
+            pass
+        assert len(list(Path("/proc/self/fd").iterdir())) == before

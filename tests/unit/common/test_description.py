@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from moorage.common import job
-from moorage.common.description import Mooring, Segment, Waits, WayOut, this_job
+from moorage.common.description import Kubernetes, Mooring, Segment, Waits, WayOut, this_job
 from moorage.common.errors import MoorageError, UserError
-from moorage.common.hardware import Bind, Hardware
+from moorage.common.hardware import Bind, Hardware, Resource
+from moorage.common.podman import Places
+from moorage.common.spec import Spec
+from support.described import described
 
-FIELDS: dict[str, Any] = {
-    "job": 17,
-    "restart": 1,
-    "node": "n1",
-    "spec": {"enabled": True, "cluster": "none", "version": None, "uplink": None},
-    "uplink": "pasta",
-    "podman": "/usr/bin/podman",
-    "srun": "/opt/slurm/bin/srun",
-    "wait": {"agents": 1, "podman": 2.5, "kill": 3, "others": 4},
-    "versions": {"of": "no interest"},
-}
+GOLDEN = Path(__file__).with_name("golden")
+FIELDS: dict[str, Any] = json.loads((GOLDEN / "job-1.json").read_text())
+UNITS = (("/dev/tape0",), ("/dev/tape1", "/dev/tape1n"))
+TAPES = Resource("tape", UNITS, Hardware(("/dev/tape0", "/dev/tape1")))
 
 
 @pytest.fixture
@@ -33,47 +30,64 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "17"
 
 
-def test_all_of_it(run: Path) -> None:
-    (run / "job.json").write_text(json.dumps(FIELDS))
+def test_schema_1_is_read(run: Path) -> None:
+    """Jobs live through upgrades: what a release has written stays readable."""
+    shutil.copy(GOLDEN / "job-1.json", run / "job.json")
     mooring = Mooring.of_this_job({"SLURM_JOB_ID": "17"})
-    assert (mooring.job, mooring.restart, mooring.node, mooring.uplink) == (17, 1, "n1", "pasta")
-    assert mooring.spec.cluster == "none"
-    assert mooring.podman == Path("/usr/bin/podman")
-    assert mooring.srun == Path("/opt/slurm/bin/srun")
-    assert mooring.waits == Waits(1, 2.5, 3, 4)
-    assert mooring.warden == run / "warden.sock"
-    assert mooring.places.run == run
+    assert mooring == Mooring(
+        job=17,
+        restart=1,
+        node="n2",
+        spec=Spec(True, "kind", version="1.36", nodes=2, require="any"),
+        podman=Path("/usr/bin/podman"),
+        uplink="kernel",
+        srun=Path("/opt/slurm/bin/srun"),
+        waits=Waits(120, 60.5, 30, 480),
+        kubernetes=Kubernetes("kindest/node:v1.36.3", "/srv/node.tar", etcd="disk", patience=2),
+        places=Places(run),
+        hardware=Hardware(("/dev/nvidiactl",), (Bind("/opt/lib", "/opt/tape", writable=True),), ("TAPE=1",), (TAPES,)),
+        nodes=2,
+        place=1,
+        fabric=Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2")),
+        gateway=WayOut("100.96.0.2/30", "100.96.0.1", 1500),
+        uplink_reason="the user asked for it",
+        runtime="/usr/bin/crun",
+        versions={"podman": "podman version 5.4.2"},
+        subuids=((100000, 65536),),
+        subgids=((100000, 65536), (300000, 65536)),
+    )
+    assert (mooring.hosts, mooring.warden) == (("n1", "n2"), run / "warden.sock")
 
 
-def test_hardware(run: Path) -> None:
-    hardware = Hardware(("/dev/tape0",), (Bind("/opt/lib", "/opt/tape"),), ("A=b",))
-    (run / "job.json").write_text(json.dumps(FIELDS | {"hardware": hardware.as_dict()}))
-    assert Mooring.load(17).hardware == hardware
-    (run / "job.json").write_text(json.dumps(FIELDS))
-    assert Mooring.load(17).hardware == Hardware()
+def test_what_is_written_is_what_is_read(run: Path) -> None:
+    assert json.loads(json.dumps(Mooring.from_dict(FIELDS, Places(run)).as_dict())) == FIELDS
 
 
-def test_a_job_of_one_node_shares_nothing(run: Path) -> None:
-    (run / "job.json").write_text(json.dumps(FIELDS | {"fabric": None, "gateway": None}))
+def test_a_job_of_one_node(run: Path) -> None:
+    (run / "job.json").write_text(json.dumps(described()))
     mooring = Mooring.load(17)
     assert (mooring.nodes, mooring.place, mooring.fabric, mooring.gateway) == (1, 0, None, None)
+    assert (mooring.hosts, mooring.srun, mooring.waits) == (("n1",), None, Waits())
 
 
-def test_networks(run: Path) -> None:
-    fabric = {"subnet": "10.89.0.0/16", "mtu": 1450, "hardware_address": "0a:00:00:11:00:02", "hosts": ["n1", "n2"]}
-    gateway = {"address": "100.96.0.2/30", "router": "100.96.0.1", "mtu": 1500}
-    (run / "job.json").write_text(json.dumps(FIELDS | {"nodes": 2, "place": 1, "fabric": fabric, "gateway": gateway}))
-    mooring = Mooring.load(17)
-    assert (mooring.nodes, mooring.place) == (2, 1)
-    assert mooring.fabric == Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
-    assert mooring.gateway == WayOut("100.96.0.2/30", "100.96.0.1", 1500)
+def test_before_there_were_numbers(run: Path) -> None:
+    """Releases before schema 1 wrote the same fields, and "" for a program that is not there."""
+    fields = {name: value for name, value in FIELDS.items() if name != "schema"} | {"srun": ""}
+    (run / "job.json").write_text(json.dumps(fields))
+    assert Mooring.load(17).srun is None
 
 
-@pytest.mark.parametrize("missing", ["srun", "wait"])
-def test_without(run: Path, missing: str) -> None:
-    (run / "job.json").write_text(json.dumps({name: value for name, value in FIELDS.items() if name != missing}))
-    mooring = Mooring.load(17)
-    assert mooring.srun is None or mooring.waits == Waits()
+def test_what_a_newer_release_adds_is_ignored(run: Path) -> None:
+    (run / "job.json").write_text(json.dumps(FIELDS | {"more": 1, "wait": FIELDS["wait"] | {"more": 1}}))
+    assert Mooring.load(17).waits.others == 480
+
+
+@pytest.mark.parametrize("name", [name for name in FIELDS if name != "schema"])
+def test_every_field_has_to_be_there(run: Path, name: str) -> None:
+    fields = {other: value for other, value in FIELDS.items() if other != name}
+    (run / "job.json").write_text(json.dumps(fields))
+    with pytest.raises(UserError, match=rf"job\.json is not understood \({name} is missing\)"):
+        Mooring.load(17)
 
 
 def test_a_refusal_is_the_error(run: Path) -> None:
@@ -89,12 +103,18 @@ def test_a_refusal_is_the_error(run: Path) -> None:
     [
         (None, "the Prolog has not prepared this node for job 17"),
         ("", "not understood"),
-        ("[]", "not understood"),
-        ("{}", "not understood"),
-        (json.dumps(FIELDS | {"wait": {"other": 1}}), "not understood"),
-        (json.dumps(FIELDS | {"podman": None}), "not understood"),
-        (json.dumps(FIELDS | {"fabric": {"subnet": "10.89.0.0/16"}}), "not understood"),
-        (json.dumps(FIELDS | {"gateway": {"address": "100.96.0.2/30"}}), "not understood"),
+        ("[]", r"not understood \(the file is '\[\]' and not an object\)"),
+        ("{}", r"not understood \(job is missing\)"),
+        (json.dumps(FIELDS | {"schema": 2}), "its schema is 2, and Moorage .* reads schema 1"),
+        (json.dumps(FIELDS | {"wait": {"other": 1}}), r"wait\.agents is missing"),
+        (json.dumps(FIELDS | {"wait": None}), "wait is 'None' and not an object"),
+        (json.dumps(FIELDS | {"podman": None}), "podman is 'None' and not of type str"),
+        (json.dumps(FIELDS | {"nodes": True}), "nodes is 'True' and not of type int"),
+        (json.dumps(FIELDS | {"kubernetes": FIELDS["kubernetes"] | {"etcd": "tape"}}), "etcd is 'tape' and not 'memor"),
+        (json.dumps(FIELDS | {"subuids": [[1]]}), r"subuids\[0\] is '\[1\]' and not a list of 2"),
+        (json.dumps(FIELDS | {"versions": {"podman": 5}}), r"versions\.podman is '5' and not of type str"),
+        (json.dumps(FIELDS | {"fabric": {"subnet": "10.89.0.0/16"}}), r"fabric\.mtu is missing"),
+        (json.dumps(FIELDS | {"gateway": {"address": "100.96.0.2/30"}}), r"gateway\.router is missing"),
     ],
 )
 def test_not_prepared(run: Path, content: str | None, said: str) -> None:

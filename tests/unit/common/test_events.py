@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 
 from moorage.common import events
 from moorage.common.deadline import Deadline
+from moorage.common.errors import MoorageError
 from moorage.common.events import Signals, Watch
 
 
@@ -23,7 +25,8 @@ def pipe() -> Iterator[tuple[int, int]]:
 
 
 def kill(number: int) -> None:
-    os.kill(os.getpid(), number)
+    # Not to the process: another thread, such as one of pytest-xdist, does not block what this one blocks.
+    signal.pthread_kill(threading.get_ident(), number)
 
 
 class TestWatch:
@@ -79,9 +82,44 @@ class TestWatch:
 
     def test_often_is_called_in_between(self) -> None:
         ticks: list[int] = []
+        started = time.monotonic()
         with Watch() as waiting:
-            waiting.until(lambda: len(ticks) > 1, Deadline(10), lambda: ticks.append(1))
-        assert len(ticks) == 2
+            waiting.until(lambda: len(ticks) > 3, Deadline(10), lambda: ticks.append(1), 0.1)
+        assert len(ticks) == 4
+        assert time.monotonic() - started < 3
+
+    def test_a_pause_handles_events_to_its_end(self, pipe: tuple[int, int]) -> None:
+        heard: list[bytes] = []
+        started = time.monotonic()
+        with Watch() as waiting:
+            waiting.on(pipe[0], lambda: heard.append(os.read(pipe[0], 1)))
+            os.write(pipe[1], b"ab")
+            waiting.pause(0.2)
+        assert heard == [b"a", b"b"]
+        assert 0.2 <= time.monotonic() - started < 5
+
+    def test_a_guard_ends_every_wait_within_its_block(self, pipe: tuple[int, int]) -> None:
+        heard: list[bytes] = []
+
+        def check() -> None:
+            if heard:
+                raise MoorageError("no use")
+
+        with Watch() as waiting:
+            waiting.on(pipe[0], lambda: heard.append(os.read(pipe[0], 1)))
+            os.write(pipe[1], b"x")
+            with pytest.raises(MoorageError, match="no use"), waiting.guarded(check):
+                waiting.until(lambda: False, Deadline(5))
+            assert not waiting.until(lambda: False, Deadline(0))
+
+    def test_what_is_noticed_wakes_a_wait(self, pipe: tuple[int, int]) -> None:
+        started = time.monotonic()
+        with Watch() as waiting:
+            with waiting.noticing(pipe[0]):
+                os.write(pipe[1], b"x")
+                assert waiting.until(lambda: time.monotonic() > started + 0.01, Deadline(60))
+            assert not waiting.once(0)
+        assert time.monotonic() - started < 5
 
 
 class TestSignals:

@@ -7,11 +7,11 @@ import pytest
 from moorage.common import participants
 from moorage.common.errors import MoorageError, UserError
 from moorage.common.job import Job
-from moorage.common.participants import Fleet
+from moorage.common.participants import Participants
 from moorage.common.spec import Spec
 
 
-def of(nodes: str | None, wanted: int | None = None, own: str = "n1", **more: str) -> Fleet:
+def of(nodes: str | None, wanted: int | None = None, own: str = "n1", **more: str) -> Participants:
     job = Job(17, 0, 1, 1, "alice", own, frozenset())
     environ = more if nodes is None else {"SLURM_JOB_NODELIST": nodes, **more}
     return participants.of(job, Spec(True, "kind", nodes=wanted), environ)

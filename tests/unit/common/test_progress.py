@@ -56,6 +56,16 @@ def test_on_a_terminal_the_line_is_written_again() -> None:
     ]
 
 
+def test_how_far_a_phase_is_shows_on_a_terminal_only() -> None:
+    for terminal, seen in ((True, True), (False, False)):
+        screen = Screen(terminal)
+        progress = Progress(screen, Clock())
+        progress.phase("loading")
+        progress.tick("3 of 8")
+        assert screen.getvalue().endswith("loading: 3 of 8") is seen
+        assert progress.lines == ["moorage:    0.0 s  loading"]
+
+
 def test_all_is_remembered_with_its_time() -> None:
     progress = Progress(Screen(False), Clock())
     progress.phase("a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from moorage.common import typed_json
 from moorage.common.errors import UsageError
 from moorage.common.spec import Spec, parse
 
@@ -124,4 +125,4 @@ def test_the_table_is_as_long_as_promised() -> None:
 
 @pytest.mark.parametrize(("_text", "wish"), GOOD)
 def test_it_survives_a_file(_text: str, wish: Spec) -> None:
-    assert Spec.from_dict(wish.as_dict()) == wish
+    assert typed_json.decode(Spec, wish.as_dict()) == wish

@@ -11,18 +11,19 @@ import pytest
 
 from moorage.common import warden_protocol
 from moorage.common.errors import MoorageError
+from moorage.common.warden_protocol import Delegate, Lend, Plug, Request, Tell, Usage
 
 
-@pytest.mark.parametrize("verb", [verb for verb in warden_protocol.VERBS if verb != "plug"])
-def test_requests(verb: str) -> None:
-    assert warden_protocol.understood(warden_protocol.request(verb)) == warden_protocol.Request(verb)
+@pytest.mark.parametrize(
+    "request_",
+    [Lend(), Delegate(), Usage(), Plug("fabric"), Plug("uplink"), Tell("podman"), Tell("failed", "no cgroup")],
+)
+def test_requests(request_: Request) -> None:
+    assert warden_protocol.decode(warden_protocol.encode(request_)) == request_
 
 
-@pytest.mark.parametrize("what", warden_protocol.PLUGGED)
-def test_what_is_to_be_plugged(what: str) -> None:
-    assert warden_protocol.understood(warden_protocol.request("plug", {"what": what})) == warden_protocol.Request(
-        "plug", what
-    )
+def test_the_cause_may_be_left_out() -> None:
+    assert warden_protocol.decode(b'{"verb": "tell", "word": "podman"}') == Tell("podman")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,9 @@ def test_what_is_to_be_plugged(what: str) -> None:
         b'{"verb": "plug", "what": "eth0"}',
         b'{"verb": "plug", "what": "fabric", "job": 18}',
         b'{"verb": "usage", "word": "podman"}',
+        b'{"verb": "tell"}',
         b'{"verb": "tell", "word": 1}',
+        b'{"verb": "tell", "word": "podman", "cause": 1}',
         b'{"verb": "tell", "word": null}',
         b'{"verb": "tell", "word": {"word": "podman"}}',
         b'{"verb": "tell", "word": "podman", "at": "1"}',
@@ -53,7 +56,7 @@ def test_what_is_to_be_plugged(what: str) -> None:
 )
 def test_what_is_no_request(packet: bytes) -> None:
     with pytest.raises(warden_protocol.Refused, match="not understood"):
-        warden_protocol.understood(packet)
+        warden_protocol.decode(packet)
 
 
 def test_answers() -> None:
@@ -100,12 +103,12 @@ def _serve(ear: socket.socket, path: Path, answers: tuple[bytes | None, ...]) ->
 @pytest.mark.parametrize("late", [0, 0.3])
 def test_a_call_survives_a_warden_that_is_started_again(tmp_path: Path, lost: int, late: float) -> None:
     with warden(tmp_path / "s", *[None] * lost, warden_protocol.ok({"a": 1}), late=late):
-        assert warden_protocol.call(tmp_path / "s", "usage", 5) == {"a": 1}
+        assert warden_protocol.call(tmp_path / "s", Usage(), 5) == {"a": 1}
 
 
 def test_a_refusal_is_not_asked_for_again(tmp_path: Path) -> None:
     with warden(tmp_path / "s", warden_protocol.error("no")), pytest.raises(warden_protocol.Refused, match="no"):
-        warden_protocol.call(tmp_path / "s", "usage", 5)
+        warden_protocol.call(tmp_path / "s", Usage(), 5)
 
 
 @pytest.mark.parametrize("there", ["nothing", "no listener", "silence"])
@@ -118,6 +121,6 @@ def test_the_limit(tmp_path: Path, there: str) -> None:
         server.listen()
     started = time.monotonic()
     with pytest.raises(MoorageError, match=r"did not answer `usage` for 0\.5 s .*journalctl"):
-        warden_protocol.call(path, "usage", 0.5)
+        warden_protocol.call(path, Usage(), 0.5)
     assert 0.3 <= time.monotonic() - started < 2
     server.close()

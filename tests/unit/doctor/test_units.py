@@ -58,7 +58,7 @@ def test_what_they_start_is_there(unit: Path) -> None:
 
 
 def test_each_setting_of_the_wardens_sandbox_has_its_reason() -> None:
-    reasons = (ROOT / "docs/threat-model.md").read_text()
+    reasons = (ROOT / "docs/reference/sandbox.md").read_text()
     names = {name for name, _ in settings(WARDEN) if SANDBOX.match(name)}
     assert len(names) > 20
     assert {name for name in names if name not in reasons} == set()

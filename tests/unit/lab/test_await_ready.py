@@ -14,7 +14,7 @@ from support.api import READY, ApiServer, Authority
 
 pytestmark = pytest.mark.commands("openssl")
 
-PROGRAM = Path(__file__).parents[2] / "lab/reference/await_ready.py"
+PROGRAM = Path(__file__).parents[2] / "lab/virtual/in_guest/reference/await_ready.py"
 DNS = "/apis/apps/v1/namespaces/kube-system/deployments/coredns"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virtual import cache
+from virtual.build import cache
 
 
 @pytest.fixture(autouse=True)

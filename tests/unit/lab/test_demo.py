@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from virtual.census import Seen
 from virtual.demo import amiss
-from virtual.leftovers import Thing
+from virtual.probes.leftovers import Thing
+from virtual.probes.processes import Seen
 
 JOB = "/system.slice/slurmstepd.scope/job_17"
 KUBELET, ETCD = (Seen(pid, 1, 1000, f"{JOB}/step_0/k8s", name) for pid, name in ((2, "kubelet"), (3, "etcd")))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from virtual import guest
+from virtual.build import guest
 
 STATUS = """\
 Package: podman

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moorage.common.command import CommandFailed, run
-from virtual import guide
+from virtual.guest import guide
 
 GUIDE = """\
 # A guide

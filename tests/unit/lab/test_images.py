@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from moorage.common.errors import MoorageError
-from virtual import inner_images, node_image, oci
+from virtual.build import inner_images, node_image, oci
 
 
 @pytest.fixture

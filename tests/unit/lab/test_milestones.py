@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-PROGRAM = Path(__file__).parents[2] / "lab/reference/milestones.py"
+PROGRAM = Path(__file__).parents[2] / "lab/virtual/in_guest/reference/milestones.py"
 NODE = {
     "kind": "Node",
     "metadata": {"name": "berth1", "creationTimestamp": "2026-01-01T00:00:10Z"},

@@ -8,7 +8,7 @@ import pytest
 
 from moorage.common.errors import UserError
 from support.fakes import FakeCommand
-from virtual import mirror
+from virtual.build import mirror
 
 Fake = Callable[..., FakeCommand]
 

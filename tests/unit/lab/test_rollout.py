@@ -6,8 +6,9 @@ import pytest
 
 from moorage.common.command import Completed
 from moorage.common.errors import MoorageError
-from virtual import installation, rollout
-from virtual.faults import Count
+from virtual import rollout
+from virtual.build import installation
+from virtual.probes.doctor_reports import Count
 from virtual.rollout import SOURCE, TIMED, Outcome, differences, timed
 
 LINE = "rollout: second_changed={} uninstall_diff={} faults={} false={}"

@@ -18,7 +18,7 @@ from moorage.node.checks import Scene
 from moorage.node.config import load
 from moorage.node.factcache import Facts
 from moorage.node.features import Feature, outfit
-from virtual import feature
+from virtual.guest import device
 
 NULL, ZERO, FULL = "/dev/null", "/dev/zero", "/dev/full"
 SPEC = """\
@@ -208,9 +208,9 @@ def test_the_labs_device_is_the_same_by_its_site_and_by_its_vendor(
     places: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "_numbers", lambda *_: ["0"])
-    (places[0] / "lab.yaml").write_text(feature.VENDORS.read_text())
+    (places[0] / "lab.yaml").write_text(device.VENDORS.read_text())
     resources = []
-    for fragment in (feature.FRAGMENT, feature.OF_VENDORS):
+    for fragment in (device.FRAGMENT, device.OF_VENDORS):
         (tmp_path / "lab.yaml").write_text(fragment.read_text())
         ([found], faults) = features.examine(tmp_path)
         assert faults == []

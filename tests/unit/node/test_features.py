@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.common import typed_json
 from moorage.common.hardware import Bind, Hardware, Resource
 from moorage.node import features
 from moorage.node.config import load
@@ -84,7 +86,7 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
         ("gres: [gpu]\n", 1, "give the name of a generic resource, as GresTypes= of slurm.conf has it"),
         ("gres:\n", 1, "gres is empty: give the name of a generic resource"),
         ("gres: gpu:a100\n", 1, "give the name of a generic resource"),
-        ("device: [/dev/null]\n", 1, "there is no setting device: use one of gres, devices, binds, environment, cdi"),
+        ("device: [/dev/null]\n", 1, "there is no setting device: did you mean devices?"),
         ("devices: /dev/null\n", 1, "give a list of devices below /dev, each once, such as [/dev/nvidia%]"),
         ("devices: [/dev/../etc/shadow]\n", 1, "give a list of devices"),
         ("devices: [/dev]\n", 1, "give a list of devices"),
@@ -102,6 +104,7 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
         ("binds: ['/a:ro']\n", 1, "give a list of absolute paths"),
         ("binds: ['/a,b']\n", 1, "give a list of absolute paths"),
         ("binds: ['/a/../b']\n", 1, "give a list of absolute paths"),
+        ("zeal: 1\n", 1, "there is no setting zeal: use one of gres, devices, binds, environment, cdi"),
         ("environment: {A: b}\n", 1, "there is no setting environment.A"),
         ("environment: [A]\n", 1, "give a list of NAME=VALUE"),
         ("environment: ['1A=b']\n", 1, "give a list of NAME=VALUE"),
@@ -282,8 +285,7 @@ def test_binds(text: str, bind: Bind) -> None:
 def test_it_survives_as_data() -> None:
     hardware = Hardware.joined([GPU.hardware(["0"]), Hardware(resources=(TAPE.resource(),))])
     assert len(hardware.resources) == 1
-    assert Hardware.from_dict(hardware.as_dict()) == hardware
-    assert Hardware.from_dict({}) == Hardware()
+    assert typed_json.decode(Hardware, json.loads(json.dumps(typed_json.encode(hardware)))) == hardware
 
 
 def test_devices_that_may_not_be_opened_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

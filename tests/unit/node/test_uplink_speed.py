@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from moorage.cli.net import main, table
-from moorage.node import factcache, programs, uplink_speed
-from moorage.node.programs import Program
+from moorage.node import uplink_speed
 from moorage.node.uplink_speed import Record, Speed, Spread
-from moorage.root.net.bench import measure
 
 FAST = Speed(Spread(16, 15, 17.5), Spread(17, 16, 18), Spread(40, 39, 44))
 SLOW = Speed(Spread(3, 2, 4), Spread(5, 4, 6), Spread(90, 80, 99))
@@ -72,21 +69,6 @@ def test_nobody_else_decides_what_jobs_get(place: Path) -> None:
     assert uplink_speed.known(VERSIONS, place) == {}
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_is_printed_for_programs_or_people(
-    as_json: bool, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(uplink_speed, "PLACE", place)
-    monkeypatch.setattr(factcache, "PLACE", place.with_name("facts.json"))
-    monkeypatch.setattr(programs, "installed", lambda _: {"pasta": Program(Path("/usr/bin/pasta"), "pasta 2025_05_03")})
-    monkeypatch.setattr(measure, "measure", lambda *given: RECORD if given[1] == VERSIONS else None)
-    main(["measure", *(["--json"] if as_json else [])])
-    said = capsys.readouterr().out
-    assert (Record.from_dict(json.loads(said)) == RECORD) if as_json else said.startswith("        out, Gbit/s")
-    assert Record.from_dict(json.loads(place.read_text())) == RECORD
-
-
 def test_no_measurement_is_none(place: Path) -> None:
     assert uplink_speed.known(VERSIONS, place) == {}
 
@@ -99,14 +81,3 @@ def test_a_job_needs_both_directions() -> None:
 def test_of_several_measurements() -> None:
     assert Spread.of([4, 1, 2]) == Spread(2, 1, 4)
     assert str(Spread.of([4, 1, 2])) == "2.00 (1.00-4.00)"
-
-
-def test_a_table_for_people() -> None:
-    assert table(RECORD).splitlines() == [
-        "        out, Gbit/s          in, Gbit/s           answer, us           of bare",
-        "bare    16.00 (15.00-17.50)  17.00 (16.00-18.00)  40.00 (39.00-44.00)  1.00",
-        "kernel  16.00 (15.00-17.50)  17.00 (16.00-18.00)  40.00 (39.00-44.00)  1.00",
-        "pasta   3.00 (2.00-4.00)     5.00 (4.00-6.00)     90.00 (80.00-99.00)  0.19",
-        "slirp4netns: not measured, not installed",
-        "kept in /var/lib/moorage/uplinks.json",
-    ]

@@ -22,7 +22,7 @@ Epilog={EPILOG}/*
 """
 TESTS = Path(__file__).parents[2]
 LAB = TESTS / "lab/guest/files/etc/slurm/slurm.conf"
-GUIDE = TESTS.parent / "docs/admin-guide.md"
+GUIDE = TESTS.parent / "docs/install/by-role.md"
 
 
 def needs(text: str) -> dict[str, list[str]]:

@@ -355,7 +355,7 @@ def test_an_image_is_there_by_each_name_that_its_short_one_stands_for(
     there: list[dict[str, Any]], added: bool, prepared: bool
 ) -> None:
     (block,) = read("tasks/images.yml")
-    said = {"moorage_there": {"stdout": json.dumps(there)}, "item": {"name": "kindest/node:v1"}}
+    said = {"moorage_there": {"stdout": json.dumps({"images": there})}, "item": {"name": "kindest/node:v1"}}
     host = Host("debian-13", **block["vars"] | said)
     add, prepare = (task for task in block["block"] if "loop" in task)
     assert (host[add["when"]], holds(host, prepare)) == (added, prepared)

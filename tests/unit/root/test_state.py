@@ -60,6 +60,21 @@ def test_a_job_of_an_earlier_release_ends_with_this_one() -> None:
     assert load(17) == dataclasses.replace(FULL, about=None, recorded=False)
 
 
+def test_it_has_the_number_of_its_schema(directory: Path) -> None:
+    FULL.save()
+    written = json.loads((directory / "17.json").read_text())
+    assert written.pop("schema") == 1
+    (directory / "17.json").write_text(json.dumps(written))
+    assert load(17) == FULL
+
+
+def test_a_schema_of_a_later_release_is_not_guessed_at(directory: Path) -> None:
+    FULL.save()
+    (directory / "17.json").write_text(json.dumps(FULL.as_dict() | {"schema": 2}))
+    with pytest.raises(MoorageError, match="schema 2 is of a later release"):
+        load(17)
+
+
 def test_every_field_is_kept() -> None:
     empty = {field.name for field in dataclasses.fields(FULL) if getattr(FULL, field.name) is None}
     assert not empty, "FULL has to have them all, or the test above shows nothing"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorage.user.channel import LONGEST, MOST_PIECES, PIECE, Ear, Mouth, writer
+from moorage.user.channel import LONGEST, MOST_PIECES, PIECE, Receiver, Sender, writer
 
 MESSAGES: list[dict[str, Any]] = [
     {"event": "ready"},
@@ -24,9 +24,9 @@ MESSAGES: list[dict[str, Any]] = [
 
 def said(*messages: dict[str, Any], name: str = "n1") -> list[bytes]:
     lines: list[bytes] = []
-    mouth = Mouth(lines.append, name)
+    sender = Sender(lines.append, name)
     for message in messages:
-        mouth.say(message)
+        sender.send(message)
     return lines
 
 
@@ -34,14 +34,14 @@ def said(*messages: dict[str, Any], name: str = "n1") -> list[bytes]:
 def test_arrives_in_short_lines(message: dict[str, Any]) -> None:
     lines = said(message)
     assert all(len(line) <= LONGEST and line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
-    assert list(Ear().hear(b"".join(lines))) == [message]
+    assert list(Receiver().receive(b"".join(lines))) == [message]
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 1024])
 def test_however_it_is_cut(size: int) -> None:
     stream = b"".join(said(*MESSAGES[:6]))
-    ear = Ear()
-    heard = [one for start in range(0, len(stream), size) for one in ear.hear(stream[start : start + size])]
+    receiver = Receiver()
+    heard = [one for start in range(0, len(stream), size) for one in receiver.receive(stream[start : start + size])]
     assert heard == MESSAGES[:6]
 
 
@@ -49,7 +49,7 @@ def test_pieces_of_many_may_come_mixed() -> None:
     messages = [{"from": name, "text": name * 900} for name in ("a", "b", "c")]
     lines = [said(message, name=message["from"]) for message in messages]
     mixed = b"".join(line for together in zip(*lines, strict=True) for line in together)
-    assert list(Ear().hear(mixed)) == messages
+    assert list(Receiver().receive(mixed)) == messages
 
 
 @pytest.mark.parametrize(
@@ -69,34 +69,34 @@ def test_pieces_of_many_may_come_mixed() -> None:
     ],
 )
 def test_other_lines_are_handed_out(stream: bytes, heard: list[object]) -> None:
-    assert list(Ear().hear(stream)) == heard
+    assert list(Receiver().receive(stream)) == heard
 
 
 def test_a_piece_that_never_comes_costs_only_its_message() -> None:
     lines = said({"text": "x" * 2000}) + said({"event": "ready"})
-    heard = list(Ear().hear(b"".join(lines[:1] + lines[2:])))
+    heard = list(Receiver().receive(b"".join(lines[:1] + lines[2:])))
     assert heard[-1] == {"event": "ready"}
     assert all(isinstance(one, str) for one in heard[:-1])
 
 
 def test_unfinished_messages_are_not_kept_for_ever() -> None:
-    ear = Ear()
+    receiver = Receiver()
     for number in range(1000):
-        list(ear.hear(said({"text": "x" * 2000}, name=str(number))[0]))
-    assert len(ear._unfinished) < 100
+        list(receiver.receive(said({"text": "x" * 2000}, name=str(number))[0]))
+    assert len(receiver._unfinished) < 100
 
 
 def test_a_line_without_an_end_is_not_kept_for_ever() -> None:
-    ear = Ear()
-    heard = [one for _ in range(100) for one in ear.hear(b"x" * 1000)]
+    receiver = Receiver()
+    heard = [one for _ in range(100) for one in receiver.receive(b"x" * 1000)]
     assert sum(map(len, map(str, heard))) > 90_000
 
 
 def test_last_words_need_no_end_of_line() -> None:
-    ear = Ear()
-    assert list(ear.hear(b"srun: fatal")) == []
-    assert list(ear.end()) == ["srun: fatal"]
-    assert list(ear.end()) == []
+    receiver = Receiver()
+    assert list(receiver.receive(b"srun: fatal")) == []
+    assert list(receiver.end()) == ["srun: fatal"]
+    assert list(receiver.end()) == []
 
 
 def test_too_long_is_refused_by_who_would_say_it() -> None:

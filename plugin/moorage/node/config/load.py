@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from itertools import combinations
 from operator import attrgetter
@@ -18,6 +18,10 @@ PLACE: Final = Path("/etc/moorage/moorage.yaml")
 
 # Of each job's own: what is in two of them, its containers reach in one.
 NETWORKS: Final = ("podman.pool", "fabric.subnet", "kubernetes.pods", "kubernetes.services", "uplink.pool")
+# A line names at most so many settings: more, nobody reads.
+MOST_LISTED: Final = 8
+# How much a name must be like one of another section to be taken for it, from 0 to 1.
+ALIKE: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -105,8 +109,25 @@ def _declared(place: str, name: str, known: Mapping[str, Field[Any]]) -> Field[A
     if name in known:
         return known[name]
     section = name.rpartition(".")[0]
-    beside = [other for other in known if other.startswith(f"{section}.")] if section else []
-    raise UserError(f"{place}: there is no setting {name}", f"use one of {', '.join(beside or known)}")
+    beside = [other for other in known if other.rpartition(".")[0] == section]
+    if guess := _guess(name, beside) or _guess(name, list(known), ALIKE):
+        remedy = f"did you mean {guess}?"
+    elif 0 < len(beside) <= MOST_LISTED and (section or len(beside) == len(known)):
+        remedy = f"use one of {', '.join(beside)}"
+    else:
+        remedy = "`moorage config show` lists all settings"
+    raise UserError(f"{place}: there is no setting {name}", remedy)
+
+
+def _guess(name: str, known: Sequence[str], alike: float = 0.6) -> str:
+    """The setting that was probably meant; names of the same section are compared without it."""
+    # Only here: hooks read configurations, and most have no wrong name.
+    from difflib import get_close_matches
+
+    section = name.rpartition(".")[0]
+    prefix = f"{section}." if section and all(other.startswith(f"{section}.") for other in known) else ""
+    shorter = [other.removeprefix(prefix) for other in known]
+    return "".join(prefix + close for close in get_close_matches(name.removeprefix(prefix), shorter, 1, alike))
 
 
 def _value(place: str, entry: Entry, reader: Reader) -> object:

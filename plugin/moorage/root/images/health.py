@@ -95,7 +95,7 @@ def _view(settings: Settings, store: Store, shown_by: Callable[[], Way | None]) 
         return
     if found and found.kind == "copy" and settings.view != "copy":
         cause = f"{found.reason}, so that each user's first job copies {_amount(store)}"
-        yield Finding(CHECK, cause, "move store.path to ext4 or XFS, or accept it with store.view: copy", "advice")
+        yield Finding(CHECK, cause, "move store.path to ext4 or XFS, or accept it with store.view: copy", kind="advice")
 
 
 def _images(store: Store, every_byte: bool) -> Iterator[Finding]:

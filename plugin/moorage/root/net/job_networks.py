@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FABRIC: Final = "fabric"
 UPLINK: Final = "uplink"
-EXPLAINED: Final = "docs/network.md"
+EXPLAINED: Final = "docs/install/network.md"
 
 
 def join(job: Job, nodes: Sequence[str], site: schema.Fabric) -> Fabric:

@@ -27,8 +27,8 @@ MOST_PER_PEER: Final = 8
 BACKLOG: Final = 16
 # The timeout of a caller between its connection and its request.
 REQUEST_TIMEOUT: Final = 5.0
-# The packet of this verb stays in the socket: its descriptor is not for this process to touch.
-WITH_DESCRIPTOR: Final = "plug"
+# The packet of this request stays in the socket: its descriptor is not for this process to touch.
+WITH_DESCRIPTOR: Final = warden_protocol.Plug
 # Closing received descriptors is interrupted after this time, again and again.
 CLOSING: Final = 0.05
 # The journal hears of refusals of one kind once in so many seconds.
@@ -152,11 +152,11 @@ class Listener:
         except ConnectionError:
             packet = b""
         try:
-            request = warden_protocol.understood(self._only(connection, packet))
+            request = warden_protocol.decode(self._only(connection, packet))
         except MoorageError as refusal:
             self.answer(connection, warden_protocol.error(str(refusal)))
             return
-        if request.verb != WITH_DESCRIPTOR:
+        if not isinstance(request, WITH_DESCRIPTOR):
             with hurried():
                 connection.stream.recv(warden_protocol.LONGEST + 1)
         self.serve(connection, request)

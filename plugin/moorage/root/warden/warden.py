@@ -8,12 +8,12 @@ from __future__ import annotations
 import selectors
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn, assert_never
 
-from moorage.common import phases
+from moorage.common import phases, warden_protocol
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError, reported, told
-from moorage.common.warden_protocol import Request
+from moorage.common.warden_protocol import Delegate, Lend, Plug, Request, Tell
 from moorage.linux.cgroup import Usage
 from moorage.linux.process import Process
 from moorage.root import journal, lock, systemd
@@ -70,17 +70,19 @@ class Warden:
 
     def serve(self, connection: Connection, request: Request) -> None:
         try:
-            match request.verb:
-                case "usage":
+            match request:
+                case warden_protocol.Usage():
                     self.answers.grant(connection, self._usage(connection.peer).as_dict())
-                case "lend":
+                case Lend():
                     self.delegation.lend(connection)
-                case "delegate":
+                case Delegate():
                     self.delegation.ask(connection)
-                case "plug":
-                    self.plugging.ask(connection, self.state, request.what)
-                case "tell":
-                    self._hear(connection, request.told)
+                case Plug(what):
+                    self.plugging.ask(connection, self.state, what)
+                case Tell(word, cause):
+                    self._hear(connection, {"word": word, "cause": cause})
+                case _:
+                    assert_never(request)
         except Exception as error:
             self.answers.refuse(connection, request.verb, told(error))
 

@@ -1,4 +1,8 @@
-"""`moorage agent`: one on every node of a job, which obeys the job's task, and has everything under its keeper."""
+"""`moorage agent`: one process on every node of a job.
+
+It carries out the commands of `moorage run`, asks the warden for what only root can do, and starts the keeper, which is
+the parent of everything that the job runs on this node.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +13,47 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final, assert_never
 
 from moorage.common import phases, warden_protocol
 from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
 from moorage.common.errors import MoorageError
 from moorage.common.events import FROM_OUTSIDE, Signals, Watch, name
-from moorage.user import failure_report
+from moorage.common.warden_protocol import Delegate, Plug, Tell
+from moorage.user import failure_report, messages
 from moorage.user.agent import placeholder
 from moorage.user.agent.keeper import keep
-from moorage.user.channel import Ear, Message, Mouth, writer
+from moorage.user.channel import Receiver, Sender, writer
+from moorage.user.messages import (
+    ClusterUp,
+    Delegated,
+    Down,
+    DownRequested,
+    Event,
+    Failed,
+    Invited,
+    Join,
+    KeeperCommand,
+    Log,
+    Note,
+    PhaseBegun,
+    Plugged,
+    PlugWanted,
+    Ready,
+    Signalled,
+    Step,
+    Used,
+    Without,
+)
 from moorage.user.run import srun
 
-USAGE_LIMIT: Final = 10.0
-# What is told for the administrator holds nobody up.
-TELLING: Final = 1.0
+USAGE_TIMEOUT: Final = 10.0
+# A warden that does not answer must not delay the start: what the agent tells is only for the administrator.
+TELL_TIMEOUT: Final = 1.0
 DESCRIPTORS: Final = 4
-# The keeper has as long to take the tree down; then the warden does.
-LEEWAY: Final = 5.0
+# The keeper has this much longer than its own timeout; then the warden tears the cgroup down.
+KEEPER_EXTRA: Final = 5.0
 
 
 def main(words: Sequence[str]) -> int:
@@ -39,45 +65,26 @@ def main(words: Sequence[str]) -> int:
 
 
 def agent(environ: Mapping[str, str]) -> int:
-    """Obey the commands on standard input, and take everything down at its end; signals are only told of."""
+    """Serve until standard input ends or says `down`; return the exit code. Signals are reported and ignored."""
     node = environ.get("SLURMD_NODENAME", "?")
-    mouth = Mouth(writer(sys.stdout.fileno()), f"{node}.{os.getpid()}")
-    mooring = None
+    sender = Sender(writer(sys.stdout.fileno()), f"{node}.{os.getpid()}")
     try:
         mooring = Mooring.of_this_job(environ)
-        keeper, link = forked(mooring)
-        with Signals(FROM_OUTSIDE) as signals, Watch() as watch, placeholder.door(mooring.places):
-            return Agent(mooring, node, mouth, keeper, link, watch, signals).serve()
     except Exception as error:
-        cause = str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
-        if mooring:
-            hand_on_roots_words(mooring, node, mouth)
-        mouth.say({"node": node, "event": "failed", "cause": cause})
-        if mooring:
-            tell_root(mooring, phases.FAILED, cause)
+        sender.send(messages.encode_event(Failed(_cause(error)), node))
+        return 1
+    reports = Reports(mooring, node, sender)
+    try:
+        keeper, connection = start_keeper(mooring)
+        with Signals(FROM_OUTSIDE) as signals, Watch() as watch, placeholder.listening(mooring.places):
+            return Agent(mooring, reports, keeper, connection, watch, signals).serve()
+    except Exception as error:
+        reports.send(Failed(_cause(error)))
         return 1
 
 
-def tell_root(mooring: Mooring, word: str, cause: str = "") -> bool:
-    """How far the start has come, for the administrator; False if nobody listens. The job goes on all the same."""
-    try:
-        warden_protocol.call(
-            mooring.warden, "tell", TELLING, fields={"word": word, "cause": cause[: phases.LONGEST_CAUSE]}
-        )
-    except warden_protocol.Refused:
-        return True
-    except MoorageError:
-        return False
-    return True
-
-
-def hand_on_roots_words(mooring: Mooring, node: str, mouth: Mouth) -> None:
-    """For the job's task, which may be on another node."""
-    mouth.say_log(failure_report.ROOTS, failure_report.roots_words(mooring.places.run), node=node)
-
-
-def forked(mooring: Mooring) -> tuple[int, socket.socket]:
-    """The keeper, and our end of a socket to it: by a fork, because a second interpreter takes its time."""
+def start_keeper(mooring: Mooring) -> tuple[int, socket.socket]:
+    """Return the keeper's process and a connection to it. It is a fork: starting another interpreter takes longer."""
     ours, keepers = socket.socketpair()
     keeper = os.fork()
     if keeper == 0:
@@ -91,147 +98,175 @@ def forked(mooring: Mooring) -> tuple[int, socket.socket]:
     return keeper, ours
 
 
+class Reports:
+    """Sends events to `moorage run`, and the progress of the start to the warden as well."""
+
+    def __init__(self, mooring: Mooring, node: str, sender: Sender) -> None:
+        self.mooring = mooring
+        self.node = node
+        self.sender = sender
+        self.ready = False
+        self.failed = False
+        self._warden_listens = True
+        self._last_word = ""
+
+    def send(self, event: Event) -> None:
+        if isinstance(event, Failed):
+            self._send_root_log()
+        self._send(event)
+        match event:
+            case PhaseBegun(word):
+                self.tell_warden(word)
+            case Ready():
+                self.ready = True
+                self.tell_warden(phases.READY)
+            case Failed(cause):
+                self.failed = True
+                self.tell_warden(phases.FAILED, cause)
+            case Step() | Log() | Note() | Signalled() | DownRequested() | Invited() | ClusterUp() | Used():
+                pass
+            case _:
+                assert_never(event)
+
+    def tell_warden(self, word: str, cause: str = "") -> None:
+        """Tell each word once; tell nothing more after a call that nobody answered."""
+        if word == self._last_word or not self._warden_listens:
+            return
+        self._last_word = word
+        try:
+            warden_protocol.call(self.mooring.warden, Tell(word, cause[: phases.LONGEST_CAUSE]), TELL_TIMEOUT)
+        except warden_protocol.Refused:
+            return
+        except MoorageError:
+            self._warden_listens = False
+
+    def _send_root_log(self) -> None:
+        """`moorage run` may be on another node, where it cannot read this log."""
+        for piece in messages.logs(failure_report.ROOT_LOG, failure_report.root_log(self.mooring.places.run)):
+            self._send(piece)
+
+    def _send(self, event: Event) -> None:
+        self.sender.send(messages.encode_event(event, self.node))
+
+
 class Agent:
     def __init__(
         self,
         mooring: Mooring,
-        node: str,
-        mouth: Mouth,
+        reports: Reports,
         keeper: int,
-        link: socket.socket,
+        connection: socket.socket,
         watch: Watch,
         signals: Signals,
     ) -> None:
         self.mooring = mooring
-        self.node = node
-        self.mouth = mouth
+        self.reports = reports
         self.keeper = keeper
-        self.link = link
+        self.connection = connection
         self.watch = watch
         self.signals = signals
         self.keeper_gone = False
         self.told_to_end = False
-        self._ready = False
-        self._failed = False
-        self._root_listens = True
-        self._told_root = ""
-        self._commands = Ear()
-        self._events = Ear()
-        # They come with what is said of them.
+        self._commands = Receiver()
+        self._events = Receiver()
+        # Those that came with events which are not dealt with yet.
         self._descriptors: list[int] = []
 
     def serve(self) -> int:
-        self.watch.on(self.signals.descriptor, self._tell_of_signals)
-        self.watch.on(sys.stdin.fileno(), self._obey)
-        self.watch.on(self.link.fileno(), self._pass_on)
-        self._say("step", id=os.environ.get("SLURM_STEP_ID", ""))
+        self.watch.on(self.signals.descriptor, self._report_signals)
+        self.watch.on(sys.stdin.fileno(), self._receive_commands)
+        self.watch.on(self.connection.fileno(), self._receive_events)
+        self.reports.send(Step(os.environ.get("SLURM_STEP_ID", "")))
         self._delegate()
         while not (self.told_to_end or self.keeper_gone):
             self.watch.once()
-        if self.keeper_gone and not self._failed:
-            self._fail(f"the keeper of the job's tree has ended ({self._keepers_end()}), and all in there ends with it")
+        if self.keeper_gone and not self.reports.failed:
+            how = self._end_of_keeper()
+            self.reports.send(Failed(f"the keeper of the job's tree has ended ({how}), and all in there ends with it"))
         self._end()
-        return 1 if self._failed else 0
+        return 1 if self.reports.failed else 0
 
     def _delegate(self) -> None:
-        self._say("phase", text="asking for a cgroup")
-        self._tell_root("cgroup")
-        tree = warden_protocol.call(self.mooring.warden, "delegate", self.mooring.waits.agents)["tree"]
-        self._tell_keeper({"tree": tree})
+        self.reports.send(PhaseBegun(phases.CGROUP.word, phases.CGROUP.text))
+        answer = warden_protocol.call(self.mooring.warden, Delegate(), self.mooring.waits.agents)
+        self._command_keeper(Delegated(answer["tree"]))
 
     def _end(self) -> None:
-        """The keeper first, then what it all has used; when we are gone the warden removes the tree."""
-        if self._ready:
+        """End the keeper, then report what was used. When this process has ended, the warden removes the cgroup."""
+        if self.reports.ready:
             if self.told_to_end:
-                self._tell_root(phases.DOWN)
-            self._tell_keeper({"command": "down"})
+                self.reports.tell_warden(phases.DOWN)
+            self._command_keeper(Down())
         elif not self.keeper_gone:
-            # It may be waiting for Podman, and there is nothing to be gentle with yet.
+            # The keeper may be waiting for Podman, and nothing runs yet that could end by itself.
             os.kill(self.keeper, signal.SIGKILL)
-        self.watch.until(lambda: self.keeper_gone, Deadline(self.mooring.waits.kill + LEEWAY))
+        self.watch.until(lambda: self.keeper_gone, Deadline(self.mooring.waits.kill + KEEPER_EXTRA))
         with suppress(MoorageError):
-            self._say("usage", **warden_protocol.call(self.mooring.warden, "usage", USAGE_LIMIT))
+            used = warden_protocol.call(self.mooring.warden, warden_protocol.Usage(), USAGE_TIMEOUT)
+            self.reports.send(Used(**used))
 
-    def _obey(self) -> None:
+    def _receive_commands(self) -> None:
         chunk = os.read(sys.stdin.fileno(), 1 << 16)
         if not chunk:
             self.watch.off(sys.stdin.fileno())
             self.told_to_end = True
-        for message in self._commands.hear(chunk):
-            if message == {"command": "down"}:
-                self.told_to_end = True
-            elif isinstance(message, dict):
-                self._tell_keeper(message)
+        for message in self._commands.receive(chunk):
+            if isinstance(message, dict):
+                self._obey(messages.decode_command(message))
 
-    def _pass_on(self) -> None:
-        """What the keeper says, with our name on it."""
+    def _obey(self, command: KeeperCommand | None) -> None:
+        match command:
+            case Down():
+                self.told_to_end = True
+            case Join() | Without():
+                self._command_keeper(command)
+            case Delegated() | Plugged() | None:
+                # Only an agent sends the first two.
+                pass
+            case _:
+                assert_never(command)
+
+    def _receive_events(self) -> None:
         try:
-            chunk, descriptors, _, _ = socket.recv_fds(self.link, 1 << 16, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+            chunk, descriptors, _, _ = socket.recv_fds(self.connection, 1 << 16, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             chunk, descriptors = b"", []
         self._descriptors += descriptors
         if not chunk:
-            self.watch.off(self.link.fileno())
+            self.watch.off(self.connection.fileno())
             self.keeper_gone = True
-        for message in self._events.hear(chunk):
-            match message:
-                case {"event": "plug", "what": str(what)}:
+        for message in self._events.receive(chunk):
+            match messages.decode_event(message) if isinstance(message, dict) else None:
+                case None:
+                    pass
+                case PlugWanted(what):
                     self._plug(what)
-                case dict():
-                    self._hand_on(message)
-
-    def _hand_on(self, message: Message) -> None:
-        self._ready = self._ready or message.get("event") == "ready"
-        self._failed = self._failed or message.get("event") == "failed"
-        if message.get("event") == "failed":
-            hand_on_roots_words(self.mooring, self.node, self.mouth)
-        self.mouth.say({"node": self.node, **message})
-        self._note(message)
-
-    def _note(self, message: Message) -> None:
-        match message:
-            case {"event": "phase", "text": str(text)}:
-                self._tell_root(phases.named(text))
-            case {"event": "ready"}:
-                self._tell_root(phases.READY)
-            case {"event": "failed", "cause": str(cause)}:
-                self._tell_root(phases.FAILED, cause)
-
-    def _tell_root(self, word: str, cause: str = "") -> None:
-        """Each word once, and none any more after one that nobody took."""
-        if word != self._told_root and self._root_listens:
-            self._told_root = word
-            self._root_listens = tell_root(self.mooring, word, cause)
+                case event:
+                    self.reports.send(event)
 
     def _plug(self, what: str) -> None:
-        """Root listens to this process alone, and has its own look at the namespace."""
+        """Pass the namespace on to the warden, which listens to this process alone and checks the namespace itself."""
         namespace = self._descriptors.pop(0)
         try:
-            limit = self.mooring.waits.agents
-            warden_protocol.call(self.mooring.warden, "plug", limit, fields={"what": what}, descriptor=namespace)
+            warden_protocol.call(self.mooring.warden, Plug(what), self.mooring.waits.agents, descriptor=namespace)
         finally:
             os.close(namespace)
-        self._tell_keeper({"plugged": what})
+        self._command_keeper(Plugged(what))
 
-    def _tell_keeper(self, message: Mapping[str, Any]) -> None:
+    def _command_keeper(self, command: KeeperCommand) -> None:
         with suppress(OSError):
-            Mouth(self.link.sendall).say(message)
+            Sender(self.connection.sendall).send(messages.encode_command(command))
 
-    def _tell_of_signals(self) -> None:
+    def _report_signals(self) -> None:
         for number in self.signals.take():
-            self._say("signal", signal=name(number))
+            self.reports.send(Signalled(name(number)))
 
-    def _keepers_end(self) -> str:
+    def _end_of_keeper(self) -> str:
         with suppress(ChildProcessError):
             code = os.waitstatus_to_exitcode(os.waitpid(self.keeper, 0)[1])
             return f"exit code {code}" if code >= 0 else f"killed by {name(-code)}"
         return "nobody knows how"
 
-    def _fail(self, cause: str) -> None:
-        self._failed = True
-        hand_on_roots_words(self.mooring, self.node, self.mouth)
-        self._say("failed", cause=cause)
-        self._tell_root(phases.FAILED, cause)
 
-    def _say(self, event: str, **fields: object) -> None:
-        self.mouth.say({"node": self.node, "event": event, **fields})
+def _cause(error: Exception) -> str:
+    return str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"

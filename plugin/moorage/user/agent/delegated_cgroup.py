@@ -1,4 +1,4 @@
-"""The delegated part of the job's cgroup, as its owner uses it."""
+"""The delegated cgroup, as the job's owner uses it."""
 
 from __future__ import annotations
 
@@ -16,87 +16,90 @@ from moorage.linux.process import read
 
 INIT: Final = "init"
 PROBE: Final = "probe"
-# What must be there for a container to have limits of its own, and for Kubernetes to start at all.
+# Containers need these controllers for limits of their own, and Kubernetes does not start without them.
 NEEDED: Final = frozenset({"cpu", "memory", "pids"})
-# A killed process that has not ended by then, and does not run either, waits in the kernel for something else.
+# A killed process that has not ended by then, and is not runnable, waits in the kernel for something else.
 LINGERING: Final = 3.0
 
 
-def enter(tree: Path) -> None:
-    """Move this process in; where it came from it cannot go back to."""
+def enter(cgroup: Path) -> None:
+    """Move this process into the cgroup; it cannot go back."""
     try:
-        (tree / INIT / "cgroup.procs").write_text("0")
+        (cgroup / INIT / "cgroup.procs").write_text("0")
     except OSError as error:
-        raise MoorageError(f"cannot enter {tree / INIT}: {error.strerror}") from error
+        raise MoorageError(f"cannot enter {cgroup / INIT}: {error.strerror}") from error
 
 
-def prove(tree: Path) -> None:
-    """Do what the runtime does for a container, for it says nothing if it fails: a cgroup beside our own, entered."""
-    probe = tree / PROBE
+def prove(cgroup: Path) -> None:
+    """Make a cgroup and move a process into it, as the runtime does for a container, and raise if that fails.
+
+    The runtime itself reports nothing if it fails.
+    """
+    probe = cgroup / PROBE
     try:
         probe.mkdir()
-        with _bystander() as child:
+        with _idle_child() as child:
             (probe / "cgroup.procs").write_text(str(child))
         there = set((probe / "cgroup.controllers").read_text().split())
     except OSError as error:
-        raise MoorageError(f"a container cannot have a cgroup of its own in {tree}: {error}") from error
+        raise MoorageError(f"a container cannot have a cgroup of its own in {cgroup}: {error}") from error
     finally:
         with suppress(OSError):
             probe.rmdir()
     if missing := NEEDED - there:
-        raise MoorageError(f"cgroups in {tree} lack the controllers {', '.join(sorted(missing))}")
+        raise MoorageError(f"cgroups in {cgroup} lack the controllers {', '.join(sorted(missing))}")
 
 
-def members(tree: Path) -> set[int]:
-    """Every process in the tree."""
+def members(cgroup: Path) -> set[int]:
+    """Every process in the cgroup and below it."""
     found: set[int] = set()
-    for directory, _, _ in os.walk(tree):
+    for directory, _, _ in os.walk(cgroup):
         found |= _processes(Path(directory))
     return found
 
 
-def astray(tree: Path) -> set[int]:
-    """What belongs to containers and is in Podman's own cgroup: for good, if the runtime has failed to move it."""
-    return _containers(tree) & _processes(tree / INIT)
+def astray(cgroup: Path) -> set[int]:
+    """The processes of containers that are in Podman's own cgroup, where a runtime that fails leaves them."""
+    return _containers(cgroup) & _processes(cgroup / INIT)
 
 
-def ask(tree: Path, deadline: Deadline) -> None:
-    """Let containers end by themselves: they may be writing to files that the job does not take with it."""
+def ask(cgroup: Path, deadline: Deadline) -> None:
+    """Ask containers to end by themselves: they may be writing to files that outlive the job."""
     with ExitStack() as handles:
-        asked = {pid for pid in _containers(tree) if _catches(pid, signal.SIGTERM)}
-        _all_readable(_signalled(tree, asked, signal.SIGTERM, handles), deadline)
+        asked = {pid for pid in _containers(cgroup) if _catches(pid, signal.SIGTERM)}
+        _all_readable(_signalled(cgroup, asked, signal.SIGTERM, handles), deadline)
 
 
-def end(tree: Path, spared: set[int], deadline: Deadline) -> bool:
-    """Kill all but the spared; False if some are still there at the deadline, or hang where no signal reaches them.
+def end(cgroup: Path, spared: set[int], deadline: Deadline) -> bool:
+    """Kill all processes but the spared ones; False if some are still there at the deadline, or hang in the kernel.
 
-    For those who hang, in a file system whose server never answers say, the node's root has means that we have not.
+    A process hangs in a file system whose server never answers, for example. Root can do more about it than the user.
     """
-    while others := members(tree) - spared:
+    while others := members(cgroup) - spared:
         with ExitStack() as handles:
-            _all_readable(_signalled(tree, others, signal.SIGKILL, handles), deadline.within(LINGERING))
-        left = members(tree) - spared
+            _all_readable(_signalled(cgroup, others, signal.SIGKILL, handles), deadline.within(LINGERING))
+        left = members(cgroup) - spared
         if deadline.passed or (left and left <= others and all(map(_hangs, left))):
             return not left
     return True
 
 
-def clear(tree: Path) -> None:
-    """Remove the cgroups in the tree that are our own and empty."""
-    for directory, _, _ in os.walk(tree, topdown=False):
-        if Path(directory) not in (tree, tree / INIT):
+def clear(cgroup: Path) -> None:
+    """Remove the empty cgroups below it that belong to the user."""
+    for directory, _, _ in os.walk(cgroup, topdown=False):
+        if Path(directory) not in (cgroup, cgroup / INIT):
             with suppress(OSError):
                 Path(directory).rmdir()
 
 
-def _signalled(tree: Path, pids: set[int], number: int, handles: ExitStack) -> list[int]:
-    """A handle of each that was signalled, which can be read once that has ended."""
+def _signalled(cgroup: Path, pids: set[int], number: int, handles: ExitStack) -> list[int]:
+    """Signal these processes; return a handle of each, which can be read once the process has ended."""
     held = {pid: handle for pid in pids if (handle := _handle(pid, handles)) is not None}
-    # A number may have become another process's until it was held, but not since: what is in the tree now is what is
-    # held, or what is held has ended.
-    there = held.keys() & members(tree)
+    # Until a process was held, its number may have become another process's, but not since then. So a number that is in
+    # the cgroup now belongs to the held process, unless that has ended.
+    there = held.keys() & members(cgroup)
     for pid in there:
-        # One that runs with its program's owner's rights may be root's.
+        # A setuid program may be root's.
         with suppress(ProcessLookupError, PermissionError):
             signal.pidfd_send_signal(held[pid], number)
     return [held[pid] for pid in there]
@@ -122,8 +125,8 @@ def _all_readable(handles: list[int], deadline: Deadline) -> None:
 
 
 @contextmanager
-def _bystander() -> Iterator[int]:
-    """A process that does nothing, and is gone afterwards."""
+def _idle_child() -> Iterator[int]:
+    """A process that does nothing; it ends with the block."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -144,14 +147,14 @@ def _processes(directory: Path) -> set[int]:
     return set()
 
 
-def _containers(tree: Path) -> set[int]:
-    """The first process of each container: Podman leaves a monitor with every one that runs."""
-    monitors = (pid for pid in _processes(tree / INIT) if _name(pid) == "conmon")
+def _containers(cgroup: Path) -> set[int]:
+    """The first process of each container: the child of the monitor that Podman starts for it."""
+    monitors = (pid for pid in _processes(cgroup / INIT) if _name(pid) == "conmon")
     return {child for monitor in monitors for child in _children(monitor)}
 
 
 def _catches(pid: int, number: int) -> bool:
-    """A container's first process is not ended by a signal that it has no handler for."""
+    """Whether the process handles the signal; a container's first process ignores signals without a handler."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("SigCgt:"):
@@ -160,7 +163,7 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _hangs(pid: int) -> bool:
-    """Waits uninterruptibly, or has threads that do after its first has ended."""
+    """Whether the process waits uninterruptibly, or its first thread has ended and others wait so."""
     with suppress(ProcessLookupError):
         return read(pid, "stat").rpartition(")")[2].split()[0] in ("D", "Z")
     return False

@@ -1,7 +1,7 @@
-"""A program run in the job's tree for somebody outside of it: the caller's side.
+"""Running a program in the delegated cgroup from outside of it: the caller's side.
 
-Every call of Podman from a job's script starts here, so that nothing is imported but what the interpreter has built in:
-`signal` and `socket` alone, which make enums of all their constants, would double the time.
+Every call of Podman from a job's script starts here. So this imports only what is built into the interpreter: `signal`
+and `socket` make enums of all their constants, and would double the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXITED: Final = b"E"
 KILLED: Final = b"S"
 FAILED: Final = b"X"
 
-# What Podman itself ends with when it could not do anything.
+# Podman's own exit code for its own errors.
 NOT_RUN: Final = 125
 PASSED_ON: Final = tuple(
     getattr(_signal, f"SIG{name}") for name in ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "WINCH")
@@ -31,9 +31,9 @@ LENGTH: Final = 4
 
 
 def main(run: str, socket: str, program: str) -> NoReturn:
-    """Run the program with our own arguments, environment, directory and streams, and end as it did."""
+    """Run the program with this process's arguments, environment, directory and streams, and end as it did."""
     if os.environ.get("SLURM_JOB_ID", own := os.path.basename(run)) != own:  # noqa: PTH119
-        _step_aside(os.fsencode(run), program)
+        _become(os.fsencode(run), program)
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         _fill_streams()
@@ -55,23 +55,23 @@ def main(run: str, socket: str, program: str) -> NoReturn:
 
 
 def request(program: bytes, argv: list[bytes], environ: list[bytes], umask: int) -> bytes:
-    """A word cannot contain the byte that parts it from the next one."""
+    """Encode a request. Its words are separated by a zero byte, which no word can contain."""
     words = [EXEC, program, b"%d" % umask, b"%d" % len(argv), *argv, *environ]
     body = b"\0".join(words)
     return len(body).to_bytes(LENGTH, "big") + body
 
 
 def elsewhere(environ: Mapping[bytes, bytes], run: bytes) -> dict[bytes, bytes]:
-    """The environment of another job that has inherited it, without what is of the one that runs there."""
+    """The environment of another job that has inherited it from this one, without this one's parts."""
     below = run + b"/"
     path = [place for place in environ.get(b"PATH", b"").split(b":") if not place.startswith(below)]
     own = {name: value for name, value in environ.items() if not value.startswith(below)}
     return own | {b"PATH": b":".join(path)}
 
 
-def _step_aside(run: bytes, program: str) -> NoReturn:
-    """Be the program, as if we had never been there."""
-    # The interpreter ignores these, and who is told to ignore hands that on.
+def _become(run: bytes, program: str) -> NoReturn:
+    """Become the program, without a trace of the job that this process's environment comes from."""
+    # The interpreter ignores these signals, and a program inherits that.
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
     try:
@@ -96,7 +96,7 @@ def _ask(connection: _socket.socket, program: str) -> None:
 
 
 def _fill_streams() -> None:
-    """A caller may have closed one of his standard streams: the next file that is opened would take its place."""
+    """Open closed standard streams: otherwise the next file that is opened would become one of them."""
     while True:
         number = os.open("/dev/null", os.O_RDWR)
         if number > 2:
@@ -105,7 +105,7 @@ def _fill_streams() -> None:
 
 
 def _hold_signals() -> None:
-    """Until there is somebody to pass them on to."""
+    """Block signals until there is a program that they can be passed on to."""
     _signal.pthread_sigmask(_signal.SIG_BLOCK, PASSED_ON)
 
 
@@ -127,7 +127,7 @@ def _answer(connection: _socket.socket) -> bytes:
 
 
 def _end_by(number: int) -> NoReturn:
-    """End by the same signal, for who waits for us to see."""
+    """End by the same signal, so that the parent sees it."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

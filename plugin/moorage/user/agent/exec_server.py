@@ -1,4 +1,4 @@
-"""A program run in the job's tree for somebody outside of it: the keeper's side."""
+"""Running a program in the delegated cgroup for a caller outside of it: the keeper's side."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from moorage.user.agent.exec_client import DOWN, EXEC, EXITED, FAILED, KILLED, L
 
 MOST_BYTES: Final = 8 << 20
 DESCRIPTORS: Final = 4
-PARTING: Final = 10.0
+# A program whose caller is gone has this long to end after SIGTERM.
+GRACE: Final = 10.0
 EXPENDABLE: Final = "500"
 RECEIVING: Final = socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a caller wants."""
+    """The program that a caller wants to run."""
 
     program: str
     umask: int
@@ -47,18 +48,18 @@ class Request:
             raise MoorageError("not understood: are two releases of moorage installed?") from None
 
 
-class Errand:
-    """One connection: a request, then signals for what it started; the answer is how that ended."""
+class Execution:
+    """One connection: a request, then signals for the program that it has started; the answer is how that ended."""
 
     def __init__(self, connection: socket.socket, places: Places, down: Callable[[], object]) -> None:
         self.connection = connection
         self.places = places
         self.down = down
         self.process: subprocess.Popen[bytes] | None = None
-        self.parting: Deadline | None = None
-        # Nothing more is to be heard from the caller, who is gone or has his answer.
-        self.deaf = False
-        self._heard = b""
+        self.grace: Deadline | None = None
+        # The caller is gone, or has its answer.
+        self.caller_done = False
+        self._received = b""
         self._descriptors: list[int] = []
 
     @property
@@ -67,11 +68,11 @@ class Errand:
 
     @property
     def over(self) -> bool:
-        """There is nothing more to hear, and nothing that runs."""
-        return self.deaf and not self.running
+        """The caller is done, and nothing runs."""
+        return self.caller_done and not self.running
 
-    def hear(self) -> None:
-        """Take in what the caller sends; he is gone when that is nothing."""
+    def receive(self) -> None:
+        """Receive a part of the request, or signals; the caller is gone if there is nothing."""
         try:
             chunk, descriptors, _, _ = socket.recv_fds(self.connection, 1 << 16, DESCRIPTORS, RECEIVING)
         except BlockingIOError:
@@ -83,36 +84,36 @@ class Errand:
             self._abandon()
         elif self.running:
             self._signal(chunk)
-        elif not self.deaf:
-            self._heard += chunk
+        elif not self.caller_done:
+            self._received += chunk
             self._begin_if_complete()
 
     def ended(self, status: int) -> None:
-        """What it started has ended, and has been reaped."""
+        """The program has ended, and has been reaped."""
         code = os.waitstatus_to_exitcode(status)
         if self.process:
             self.process.returncode = code
         self._answer(EXITED + bytes([code]) if code >= 0 else KILLED + bytes([-code]))
 
-    def end_group(self, number: int = signal.SIGKILL) -> None:
-        """For one that has not been reaped: until then its group's number can be nobody else's."""
+    def signal_group(self, number: int = signal.SIGKILL) -> None:
+        """Signal the program's group, unless it is reaped: from then on the number can be another group's."""
         if self.process and self.running:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, number)
 
     def close(self) -> None:
-        self.deaf = True
+        self.caller_done = True
         self.connection.close()
         while self._descriptors:
             os.close(self._descriptors.pop())
 
     def _begin_if_complete(self) -> None:
-        length = int.from_bytes(self._heard[:LENGTH], "big")
+        length = int.from_bytes(self._received[:LENGTH], "big")
         if length > MOST_BYTES:
             self._answer(FAILED + b"its arguments and environment are too long")
-        elif len(self._heard) >= LENGTH + max(length, 1):
+        elif len(self._received) >= LENGTH + max(length, 1):
             try:
-                self._serve(self._heard[LENGTH : LENGTH + length])
+                self._serve(self._received[LENGTH : LENGTH + length])
             except OSError as error:
                 self._answer(FAILED + (error.strerror or str(error)).encode())
             except MoorageError as error:
@@ -120,7 +121,7 @@ class Errand:
 
     def _serve(self, body: bytes) -> None:
         if body == DOWN:
-            # The caller waits until nobody holds the other end any more.
+            # The caller waits until this process closes the connection, which it does when it ends.
             self.down()
         else:
             self._begin(Request.of(body))
@@ -151,20 +152,20 @@ class Errand:
                     os.kill(self.process.pid, number)
 
     def _abandon(self) -> None:
-        """The caller is gone: what he started ends, with its whole group."""
-        self.deaf = True
-        if self.running and not self.parting:
-            self.parting = Deadline(PARTING)
-            self.end_group(signal.SIGTERM)
+        """End the program and its group, because the caller is gone."""
+        self.caller_done = True
+        if self.running and not self.grace:
+            self.grace = Deadline(GRACE)
+            self.signal_group(signal.SIGTERM)
 
     def _answer(self, answer: bytes) -> None:
-        self.deaf = True
+        self.caller_done = True
         with suppress(OSError):
             self.connection.sendall(answer)
             self.connection.shutdown(socket.SHUT_WR)
 
 
 def _become_expendable() -> None:
-    """When a job runs out of memory, something that containers do is to end before the job's script does."""
+    """When a job runs out of memory, the kernel shall kill a container before the job's script."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(EXPENDABLE)

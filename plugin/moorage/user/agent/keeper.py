@@ -1,4 +1,7 @@
-"""The parent of everything in a job's tree: it lives there, readies Podman, and runs what is asked for from outside."""
+"""The keeper: the process in the delegated cgroup that is the parent of everything else in there.
+
+It prepares Podman, makes the job's cluster, and runs programs (`podman`) for processes outside of the cgroup.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +11,57 @@ import socket
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
+from moorage.common import phases
 from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
 from moorage.common.errors import MoorageError
 from moorage.common.events import FROM_OUTSIDE, Signals, Watch
+from moorage.common.phases import Phase
 from moorage.linux import libc
-from moorage.user import failure_report
+from moorage.user import failure_report, messages
 from moorage.user.agent import delegated_cgroup, rootless, ulimits
-from moorage.user.agent.exec_server import Errand
-from moorage.user.channel import Ear, Message, Mouth, writer
+from moorage.user.agent.exec_server import Execution
+from moorage.user.channel import Receiver, Sender, writer
+from moorage.user.cluster.invitation import Invitation, JoiningNodes
+from moorage.user.messages import (
+    ClusterUp,
+    Delegated,
+    Down,
+    DownRequested,
+    Failed,
+    Invited,
+    Join,
+    KeeperCommand,
+    KeeperEvent,
+    Note,
+    PhaseBegun,
+    Plugged,
+    PlugWanted,
+    Ready,
+    Without,
+)
 from moorage.user.network import bridge
 
 if TYPE_CHECKING:
-    from moorage.user.cluster.invitation import Invitation
-    from moorage.user.network.holder_client import Hold
+    from moorage.user.network.holder_client import HolderClient
 
 LOG: Final = "keeper.log"
 BACKLOG: Final = 64
 STOPPING: Final = 3.0
-HOLDERS: Final = 3
+# A holder that has ended is replaced at most this many times.
+MORE_HOLDERS: Final = 3
 
 _SET_CHILD_SUBREAPER: Final = 36
 _PEER: Final = struct.Struct("iII")
 
 
-def keep(mooring: Mooring, link: socket.socket) -> int:
-    """Serve the job until the agent, at the other end of `link`, says to end or is gone; return an exit code."""
+def keep(mooring: Mooring, agent: socket.socket) -> int:
+    """Serve the job until the agent, at the other end of this connection, says `down` or ends; return an exit code."""
     _detach(mooring.places.user / LOG)
     with Signals(FROM_OUTSIDE | {signal.SIGCHLD}) as signals, Watch() as watch:
-        keeper = Keeper(mooring, link, watch, signals)
+        keeper = Keeper(mooring, agent, watch, signals)
         try:
             keeper.begin()
             keeper.serve()
@@ -51,92 +74,83 @@ def keep(mooring: Mooring, link: socket.socket) -> int:
 
 
 class Keeper:
-    def __init__(self, mooring: Mooring, link: socket.socket, watch: Watch, signals: Signals) -> None:
+    def __init__(self, mooring: Mooring, agent: socket.socket, watch: Watch, signals: Signals) -> None:
         self.mooring = mooring
-        self.link = link
+        self.agent = agent
         self.watch = watch
         self.signals = signals
         self.log = mooring.places.user / LOG
-        self.tree: Path | None = None
-        self.errands: list[Errand] = []
+        self.cgroup: Path | None = None
+        self.executions: list[Execution] = []
         self.told_to_end = False
-        # What of the job's network root has plugged, an invitation to the cluster, and nodes that will not be in it.
+        # The job's networks that the warden has plugged.
         self.plugged: set[str] = set()
         self.invitation: Invitation | None = None
-        self.gone: set[str] = set()
-        self.hold: Hold | None = None
-        # So many more may follow on the first.
-        self.holders = HOLDERS
-        self._ear = Ear()
-        self._mouth = Mouth(writer(link.fileno()))
-        self._door: socket.socket | None = None
+        self.joining = JoiningNodes(mooring.fabric.hosts[1:] if mooring.fabric else ())
+        self.holder: HolderClient | None = None
+        self.more_holders = MORE_HOLDERS
+        self._commands = Receiver()
+        self._events = Sender(writer(agent.fileno()))
+        self._listener: socket.socket | None = None
         self._suspects: set[int] = set()
         self._noted = False
 
     def begin(self) -> None:
-        """Everything up to the moment from which the job's script may call Podman."""
-        self.watch.on(self.link.fileno(), self._hear_agent)
-        self.watch.until(lambda: self.told_to_end or self.tree is not None, Deadline(self.mooring.waits.agents))
+        """Prepare everything, up to the moment from which the job's script may call Podman."""
+        self.watch.on(self.agent.fileno(), self._receive_commands)
+        self.watch.until(lambda: self.told_to_end or self.cgroup is not None, Deadline(self.mooring.waits.agents))
         if self.told_to_end:
             return
-        if self.tree is None:
+        if self.cgroup is None:
             raise MoorageError("the agent did not say where the job's tree is")
-        delegated_cgroup.enter(self.tree)
-        delegated_cgroup.prove(self.tree)
+        delegated_cgroup.enter(self.cgroup)
+        delegated_cgroup.prove(self.cgroup)
         ulimits.raised()
-        self._tell_phase("preparing Podman")
+        self._report_phase(phases.PODMAN, phases.PODMAN.text)
         rootless.prepare(self.mooring, self.log)
         if bridge.wants_holder(self.mooring):
             self._make_network()
         if self.mooring.spec.cluster == "kind":
-            self._boot_cluster(self.tree)
+            with self.watch.guarded(self._check_start):
+                self._start_cluster(self.cgroup)
         self._await_network()
-        self.watch.on(self.signals.descriptor, self._collect)
-        self._open_door()
-        self._mouth.say({"event": "ready"})
+        self.watch.on(self.signals.descriptor, self._reap)
+        self._listen()
+        self._send(Ready())
 
     def _make_network(self) -> None:
-        """What is beyond Podman, by a process that holds its namespace open; it comes up beside all else."""
-        from moorage.user.network.holder_client import Hold
+        """Start the holder of the job's network, which comes up beside everything else, and make Podman's bridge."""
+        from moorage.user.network.holder_client import HolderClient
 
-        self.hold = hold = Hold(self.mooring, self._hand_up)
-        self.watch.on(hold.fileno(), lambda: self._hear_holder(hold))
+        self.holder = holder = HolderClient(self.mooring, self._hand_over_namespace)
+        self.watch.on(holder.fileno(), lambda: self._hear_holder(holder))
         if self.mooring.fabric:
             rootless.podman(self.mooring, self.log, bridge.creation(self.mooring.fabric, self.mooring.place))
 
-    def _boot_cluster(self, tree: Path) -> None:
-        """Only what others have to say of nodes and networks is listened to meanwhile.
-
-        Until the job is ready, an agent that wants the end kills us.
-        """
-        # Most jobs of today need none of it.
-        if self.mooring.place and self.mooring.fabric and self.hold:
+    def _start_cluster(self, cgroup: Path) -> None:
+        # Imported only here: most jobs have no cluster.
+        if self.mooring.place and self.mooring.fabric and self.holder:
             from moorage.user.cluster import other_node
 
-            link = other_node.Link(self._attend, lambda: self.invitation)
-            other_node.join(self.mooring, self.mooring.fabric, tree, self._tell_phase, link, self.hold)
+            network = other_node.Network(self.mooring.fabric, self.holder)
+            other_node.join(self.mooring, cgroup, self._report_phase, self.watch, network, lambda: self.invitation)
             return
         from moorage.user.cluster import first_node
-        from moorage.user.cluster.invitation import Others
 
-        names = self.mooring.fabric.hosts[1:] if self.mooring.fabric else ()
-        others = Others(names, self._invite, self._attend, self.gone)
-        up = first_node.boot(self.mooring, tree, self._tell_phase, others)
-        self._mouth.say({"event": "cluster", "name": up.name, "server": up.server, "without": sorted(self.gone)})
+        up = first_node.boot(self.mooring, cgroup, self._report_phase, self.watch, self.joining, self._invite)
+        self._send(ClusterUp(up.name, up.server, tuple(sorted(self.joining.given_up))))
 
     def _invite(self, invitation: Invitation) -> None:
-        self._mouth.say({"event": "join", **invitation.as_dict()})
+        self._send(Invited(invitation))
 
-    def _attend(self, seconds: float) -> None:
-        """Deal with what is heard within so many seconds."""
-        deadline = Deadline(seconds)
-        while self.watch.once(deadline.left) or not deadline.passed:
-            if self.told_to_end:
-                raise MoorageError("the agent has ended")
-            self._check_network()
+    def _check_start(self) -> None:
+        """Raise a MoorageError if the cluster's start makes no sense any more."""
+        if self.told_to_end:
+            raise MoorageError("the agent has ended")
+        self._check_network()
 
     def _await_network(self) -> None:
-        """Until then what the script starts would reach nobody."""
+        """Until the network is plugged, the script's containers would reach nobody."""
 
         def settled() -> bool:
             self._check_network()
@@ -150,145 +164,146 @@ class Keeper:
         return set(bridge.plugs(self.mooring)) - self.plugged
 
     def _check_network(self) -> None:
-        if self.hold and self.hold.gone and self._unplugged:
+        if self.holder and self.holder.gone and self._unplugged:
             raise MoorageError("Podman has not let anybody hold the job's network")
 
-    def _tell_phase(self, text: str) -> None:
-        self._mouth.say({"event": "phase", "text": text})
+    def _report_phase(self, phase: Phase, text: str) -> None:
+        self._send(PhaseBegun(phase.word, text))
+
+    def _send(self, event: KeeperEvent) -> None:
+        self._events.send(messages.encode_event(event))
 
     def serve(self) -> None:
         while not self.told_to_end:
-            self.watch.once(min((one.parting.left for one in self.errands if one.parting), default=None))
-            for errand in self.errands:
-                if errand.parting and errand.parting.passed:
-                    errand.end_group()
-            for errand in [one for one in self.errands if one.over]:
-                self._drop(errand)
+            self.watch.once(min((one.grace.left for one in self.executions if one.grace), default=None))
+            for execution in self.executions:
+                if execution.grace and execution.grace.passed:
+                    execution.signal_group()
+            for execution in [one for one in self.executions if one.over]:
+                self._drop(execution)
 
     def fail(self, error: Exception) -> None:
         logs = dict(getattr(error, "logs", {}))
         with suppress(OSError):
-            logs["Podman"] = failure_report.end(self.log.read_text(errors="replace"), failure_report.LAST_WORDS)
+            logs["Podman"] = failure_report.end(self.log.read_text(errors="replace"), failure_report.LOG_END)
         for of, text in logs.items():
-            self._mouth.say_log(of, text)
-        cause = str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
-        self._mouth.say({"event": "failed", "cause": cause})
+            for piece in messages.logs(of, text):
+                self._send(piece)
+        self._send(Failed(str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"))
 
     def end(self) -> None:
-        """Take the tree down: containers are asked to stop, whatever is left is killed."""
+        """Tear the cgroup down: containers are asked to stop, then whatever is left is killed."""
         deadline = Deadline(self.mooring.waits.kill)
-        if self._door:
+        if self._listener:
             self.mooring.places.socket.unlink(missing_ok=True)
-        if self.tree:
-            delegated_cgroup.ask(self.tree, deadline.within(STOPPING))
-            if not delegated_cgroup.end(self.tree, {os.getpid()}, deadline):
-                self._mouth.say({"event": "note", "text": f"processes in {self.tree} do not end: left to its Epilog"})
-            delegated_cgroup.clear(self.tree)
-        for errand in self.errands:
-            errand.close()
+        if self.cgroup:
+            delegated_cgroup.ask(self.cgroup, deadline.within(STOPPING))
+            if not delegated_cgroup.end(self.cgroup, {os.getpid()}, deadline):
+                self._send(Note(f"processes in {self.cgroup} do not end: left to its Epilog"))
+            delegated_cgroup.clear(self.cgroup)
+        for execution in self.executions:
+            execution.close()
 
-    def _hear_agent(self) -> None:
-        chunk = self.link.recv(1 << 16)
+    def _receive_commands(self) -> None:
+        chunk = self.agent.recv(1 << 16)
         if not chunk:
-            self.watch.off(self.link.fileno())
+            self.watch.off(self.agent.fileno())
             self.told_to_end = True
-        for message in self._ear.hear(chunk):
-            if isinstance(message, dict):
-                self._obey(message)
+        for message in self._commands.receive(chunk):
+            command = messages.decode_command(message) if isinstance(message, dict) else None
+            if command:
+                self._obey(command)
 
-    def _obey(self, message: Message) -> None:
-        match message:
-            case {"tree": str(place)}:
-                self.tree = Path(place)
-            case {"plugged": str(what)}:
+    def _obey(self, command: KeeperCommand) -> None:
+        match command:
+            case Delegated(path):
+                self.cgroup = Path(path)
+            case Plugged(what):
                 self.plugged.add(what)
-            case {"command": "join"}:
-                self._be_invited(message)
-            case {"command": "without", "node": str(node)}:
-                self.gone.add(node)
-            case {"command": "down"}:
+            case Join(invitation):
+                self.invitation = invitation
+            case Without(node):
+                self.joining.give_up(node)
+            case Down():
                 self.told_to_end = True
+            case _:
+                assert_never(command)
 
-    def _be_invited(self, message: Message) -> None:
-        from moorage.user.cluster.invitation import Invitation
-
-        self.invitation = Invitation.from_dict(message)
-
-    def _hear_holder(self, hold: Hold) -> None:
-        """One that has ended before it was of any use would do so again."""
-        hold.hear()
-        if not hold.gone:
+    def _hear_holder(self, holder: HolderClient) -> None:
+        """Replace a holder that has ended, unless it has ended before it was of any use: the next one would, too."""
+        holder.receive()
+        if not holder.gone:
             return
-        self.watch.off(hold.fileno())
-        if self.holders and not self._unplugged:
-            self.holders -= 1
-            hold.start_again()
-            self.watch.on(hold.fileno(), lambda: self._hear_holder(hold))
+        self.watch.off(holder.fileno())
+        if self.more_holders and not self._unplugged:
+            self.more_holders -= 1
+            holder.start_again()
+            self.watch.on(holder.fileno(), lambda: self._hear_holder(holder))
         else:
-            self._mouth.say({"event": "note", "text": f"the job's network is not held any more: see {self.log}"})
+            self._send(Note(f"the job's network is not held any more: see {self.log}"))
 
-    def _hand_up(self, namespace: int) -> None:
-        """The agent has the warden plug what there is: only he is listened to."""
+    def _hand_over_namespace(self, namespace: int) -> None:
+        """Ask the agent, because the warden plugs for the agent alone."""
+        events = Sender(lambda line: socket.send_fds(self.agent, [line], [namespace]))
         for what in bridge.plugs(self.mooring):
-            Mouth(lambda line: socket.send_fds(self.link, [line], [namespace])).say({"event": "plug", "what": what})
+            events.send(messages.encode_event(PlugWanted(what)))
 
-    def _open_door(self) -> None:
+    def _listen(self) -> None:
         place = self.mooring.places.socket
         place.unlink(missing_ok=True)
-        self._door = door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        door.bind(os.fspath(place))
+        self._listener = listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        listener.bind(os.fspath(place))
         place.chmod(0o600)
-        door.listen(BACKLOG)
-        self.watch.on(door.fileno(), lambda: self._accept(door))
+        listener.listen(BACKLOG)
+        self.watch.on(listener.fileno(), lambda: self._accept(listener))
 
-    def _accept(self, door: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         with suppress(BlockingIOError, ConnectionError):
-            connection, _ = door.accept()
-            errand = Errand(connection, self.mooring.places, self._ask_for_end)
+            connection, _ = listener.accept()
+            execution = Execution(connection, self.mooring.places, lambda: self._send(DownRequested()))
             if _user(connection) != os.getuid():
-                errand.close()
+                execution.close()
                 return
-            self.errands.append(errand)
-            self.watch.on(connection.fileno(), lambda: self._hear(errand))
+            self.executions.append(execution)
+            self.watch.on(connection.fileno(), lambda: self._hear_caller(execution))
 
-    def _hear(self, errand: Errand) -> None:
-        errand.hear()
-        if errand.deaf:
-            self.watch.off(errand.connection.fileno())
+    def _hear_caller(self, execution: Execution) -> None:
+        execution.receive()
+        if execution.caller_done:
+            self.watch.off(execution.connection.fileno())
 
-    def _drop(self, errand: Errand) -> None:
-        self.watch.off(errand.connection.fileno())
-        errand.close()
-        self.errands.remove(errand)
-        self._note_strays()
+    def _drop(self, execution: Execution) -> None:
+        self.watch.off(execution.connection.fileno())
+        execution.close()
+        self.executions.remove(execution)
+        self._note_containers_astray()
 
-    def _ask_for_end(self) -> None:
-        self._mouth.say({"event": "down asked for"})
-
-    def _collect(self) -> None:
-        """Bury the dead: those of errands, and those whose parents have left them to us."""
+    def _reap(self) -> None:
+        """Reap the children that have ended: those of executions, and orphans of which we have become the parent."""
         self.signals.take()
-        while dead := _somebody_dead():
-            # The number of one that was buried can be another's by now.
-            ours = (one for one in self.errands if one.running and one.process and one.process.pid == dead)
-            errand = next(ours, None)
-            if errand and errand.parting:
-                errand.end_group()
-            _, status = os.waitpid(dead, 0)
-            if errand:
-                errand.ended(status)
+        while ended := _ended_child():
+            # Once a process is reaped, its number can belong to another one.
+            matching = (one for one in self.executions if one.running and one.process and one.process.pid == ended)
+            execution = next(matching, None)
+            if execution and execution.grace:
+                execution.signal_group()
+            _, status = os.waitpid(ended, 0)
+            if execution:
+                execution.ended(status)
 
-    def _note_strays(self) -> None:
-        """A container on its way into its cgroup, or what cleans up after one, is not there for long."""
-        before, self._suspects = self._suspects, delegated_cgroup.astray(self.tree) if self.tree else set()
+    def _note_containers_astray(self) -> None:
+        """Report a container without a cgroup of its own, if it is seen twice.
+
+        A container on its way into its cgroup, and a process that cleans up after one, are there only for a moment.
+        """
+        before, self._suspects = self._suspects, delegated_cgroup.astray(self.cgroup) if self.cgroup else set()
         if before & self._suspects and not self._noted:
             self._noted = True
-            text = "a container has no cgroup of its own: no limit that it was given holds"
-            self._mouth.say({"event": "note", "text": text})
+            self._send(Note("a container has no cgroup of its own: no limit that it was given holds"))
 
 
 def _detach(log: Path) -> None:
-    """Away from srun, whose streams would stay open for as long as we have them, and from the agent's session."""
+    """Leave the agent's session, and close the streams of srun, which would stay open as long as this process lives."""
     os.setsid()
     os.umask(0o077)
     os.chdir("/")
@@ -297,12 +312,12 @@ def _detach(log: Path) -> None:
         for number in numbers:
             os.dup2(descriptor, number)
         os.close(descriptor)
-    # What a container's monitor or Podman's own helpers leave behind becomes our child, and not Slurm's.
+    # Orphans, such as a container's monitor and Podman's helpers, become children of this process and not of Slurm's.
     libc.prctl(_SET_CHILD_SUBREAPER, 1)
 
 
-def _somebody_dead() -> int | None:
-    """A child that has ended; it stays a zombie."""
+def _ended_child() -> int | None:
+    """A child that has ended and is not reaped yet."""
     with suppress(ChildProcessError):
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return ended.si_pid if ended else None

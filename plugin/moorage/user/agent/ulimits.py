@@ -1,4 +1,4 @@
-"""What a user's resource limits leave him, and whether that is enough."""
+"""The resource limits of the user: they are raised as far as possible, and checked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from moorage.common.errors import UserError
 
 MIB: Final = 1 << 20
-# Programs that close all that might be open take minutes where a thousand million files may be.
+# Some programs close every file that may be open, which takes minutes with a limit of a thousand million files.
 MOST_FILES: Final = 1 << 20
 
 
@@ -31,10 +31,10 @@ DEMANDS: Final[Mapping[int, Demand]] = {
 
 
 def raised() -> None:
-    """Take all that may be had, for everything that is started from here; a UserError where it is too little."""
+    """Raise every limit to its maximum, for all programs started from here; raise a UserError if one is too low."""
     for kind in DEMANDS:
         _, most = resource.getrlimit(kind)
-        # Without a limit, it is -1.
+        # -1 means unlimited.
         soft = most if kind != resource.RLIMIT_NOFILE or 0 <= most < MOST_FILES else MOST_FILES
         resource.setrlimit(kind, (soft, most))
     for complaint in complaints({kind: resource.getrlimit(kind)[1] for kind in DEMANDS}):

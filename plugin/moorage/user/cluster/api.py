@@ -1,4 +1,4 @@
-"""A cluster's API, asked with the client certificate of a kubeconfig; the server's certificate is checked."""
+"""A client of the cluster's API, with the client certificate of a kubeconfig; it checks the server's certificate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_FOUND: Final = 404
 
 
 class Refused(MoorageError):
-    """The API has answered, and not as hoped."""
+    """The API has answered with an error."""
 
     def __init__(self, what: str, status: int) -> None:
         super().__init__(f"{what}: {status}")
@@ -30,7 +30,7 @@ class Refused(MoorageError):
 
 @dataclass(frozen=True)
 class Access:
-    """Where the API is, whom to believe there, and who we are."""
+    """The API's URL and certificate authority, and the client's certificate."""
 
     server: str
     authority: str
@@ -39,7 +39,7 @@ class Access:
 
     @classmethod
     def of(cls, kubeconfig: Path) -> Self:
-        # It takes longer to import than most of what jobs wait for.
+        # Imported only here, because it takes long.
         import yaml
 
         try:
@@ -60,7 +60,7 @@ class Access:
 
 
 class Api:
-    """One connection, which is made anew where it was lost."""
+    """One connection; a lost one is replaced."""
 
     def __init__(self, access: Access, limit: float) -> None:
         tls = ssl.create_default_context(cadata=access.authority)
@@ -79,7 +79,7 @@ class Api:
         return self._ask("GET", path)
 
     def remove(self, path: str) -> None:
-        """Delete what is there; nothing there is as good."""
+        """Delete an object; succeed if it is not there."""
         try:
             self._ask("DELETE", path)
         except Refused as refused:
@@ -87,7 +87,7 @@ class Api:
                 raise
 
     def _ask(self, method: str, path: str) -> dict[str, Any]:
-        """A Refused if the API says no; an OSError or http.client.HTTPException if it says nothing."""
+        """Raise Refused if the API answers with an error, OSError or http.client.HTTPException without an answer."""
         try:
             self._connection.request(method, path, headers={"Accept": "application/json"})
             answer = self._connection.getresponse()
@@ -103,7 +103,7 @@ class Api:
 
 @contextmanager
 def _in_memory(text: str) -> Iterator[str]:
-    """A path for who will read a key from nothing else; it never comes to a disk."""
+    """A path to a text in memory, for a library that reads keys only from files."""
     descriptor = os.memfd_create("pair")
     try:
         os.write(descriptor, text.encode())

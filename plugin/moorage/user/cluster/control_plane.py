@@ -1,4 +1,4 @@
-"""How the parts of a control plane are run in a job's cluster: what kubeadm is told of each, and of their pods."""
+"""The configuration of a job's control plane for kubeadm, and the patches of its pods."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ if TYPE_CHECKING:
     from moorage.common.node_image import Version
     from moorage.user.cluster.kind_config import Plan
 
-# From then on the format that says so is no beta any more, and kubectl heeds preferences.
+# From this version on the format of authentication files is stable, and kubectl reads preferences.
 SETTLED: Final = (1, 34)
-# Where the node finds our files.
+# The directory of our files on the node.
 FILES: Final = "/kind/moorage"
 AUTHENTICATION: Final = "authentication.json"
-# What the kubelet asks without a certificate, and kubeadm in its waits.
+# The kubelet, and kubeadm while it waits, ask for these without a certificate.
 HEALTH: Final = ("/livez", "/readyz", "/healthz")
-# A tmpfs in every node of kind's, and where etcd has its data else.
+# The first is in a tmpfs that every node of kind has; the second is etcd's default.
 ETCD_IN_MEMORY: Final = "/run/etcd"
 ETCD_ON_DISK: Final = "/var/lib/etcd"
-# From then on etcd (3.6) can be reached by a socket. That is for root of the node alone, as the keys are by which one
-# would reach its port; and the API server, which makes more than a hundred connections when it starts, saves the
-# handshake of each.
+# From this version on etcd (3.6) can listen on a Unix socket. Only root of the node can use it, as only root can read
+# the keys for its port. The API server makes over a hundred connections when it starts, and saves their handshakes.
 BY_SOCKET: Final = (1, 34)
-# Go's own 100 has the two collect garbage again and again while they start, for they have little else in memory then.
+# With Go's default of 100, etcd and the API server collect garbage all the time while they start, because they have
+# little in memory then.
 GARBAGE: Final = {"name": "GOGC", "value": "200"}
 
-# Of a CPU, to which the weights of their cgroups are made: all wait for the first two, which shall come up first. It
-# also leaves pods more to ask for than kubeadm's own 650m would.
+# Requests of CPU time, which set the weights of the cgroups. The first two have more, because all others wait for them.
+# Together they leave more for pods than kubeadm's default of 650m.
 WEIGHTS: Final = {
     "etcd": "200m",
     "kube-apiserver": "250m",
@@ -41,12 +41,12 @@ def parts(plan: Plan) -> dict[str, Any]:
 
 
 def pods(plan: Plan) -> dict[str, dict[str, Any]]:
-    """What is patched of each pod."""
+    """The patch for each pod."""
     return {pod: {"spec": {"containers": [_weight(pod) | _probes(pod, plan)]}} for pod in WEIGHTS}
 
 
 def authentication(version: Version) -> dict[str, Any]:
-    """Whoever has no certificate or token learns whether the API server is well, and nothing else."""
+    """A caller without a certificate or token can read the health of the API server, and nothing else."""
     return {
         "kind": "AuthenticationConfiguration",
         "apiVersion": f"apiserver.config.k8s.io/{'v1' if version >= SETTLED else 'v1beta1'}",
@@ -56,29 +56,29 @@ def authentication(version: Version) -> dict[str, Any]:
 
 def _api_server(plan: Plan) -> dict[str, Any]:
     inside = f"/etc/kubernetes/{AUTHENTICATION}"
-    # The one of kubeadm's waits that v1beta3 has a word for.
+    # The only timeout of kubeadm's that v1beta3 has an option for.
     wait = {} if plan.beta4 else {"timeoutForControlPlane": timeouts(plan.patience)["controlPlaneComponentHealthCheck"]}
     arguments = {"authentication-config": inside}
     volumes = [_volume("authentication", f"{FILES}/{AUTHENTICATION}", inside)]
-    if door := _door(plan):
-        arguments |= {"etcd-servers": door} | dict.fromkeys(("etcd-cafile", "etcd-certfile", "etcd-keyfile"), "")
+    if url := _socket_url(plan):
+        arguments |= {"etcd-servers": url} | dict.fromkeys(("etcd-cafile", "etcd-certfile", "etcd-keyfile"), "")
         volumes.append(_volume("etcd", _data(plan), _data(plan), kind="DirectoryOrCreate"))
     return {"extraArgs": _arguments(arguments, plan), "extraVolumes": volumes, **_garbage(plan), **wait}
 
 
 def _volume(name: str, source: str, target: str, kind: str = "File") -> dict[str, Any]:
-    """Not read-only once more: the runtime would mount it anew, which fails where a flag is locked (runc 1.1)."""
+    """A volume. It is not read-only: then the runtime would mount it again, which fails on locked flags (runc 1.1)."""
     return {"name": name, "hostPath": source, "mountPath": target, "readOnly": False, "pathType": kind}
 
 
 def _etcd(plan: Plan) -> dict[str, Any]:
-    """Nobody wants its data back after a crash: they are in memory, or at least not waited for."""
+    """etcd. Its data need not survive a crash, so they are in memory, or on a disk without fsync."""
     arguments = {"heartbeat-interval": f"{100 * plan.lease:.0f}", "election-timeout": f"{1000 * plan.lease:.0f}"}
     if plan.etcd == "disk":
         arguments["unsafe-no-fsync"] = "true"
-    if door := _door(plan):
-        # What it says of itself to others must be a port, which nobody asks for.
-        arguments["listen-client-urls"] = door
+    if url := _socket_url(plan):
+        # The URL that etcd advertises must still be a port, which nobody uses.
+        arguments["listen-client-urls"] = url
     place = {"dataDir": ETCD_IN_MEMORY} if plan.etcd == "memory" else {}
     return {**place, "extraArgs": _arguments(arguments, plan), **_garbage(plan)}
 
@@ -87,8 +87,8 @@ def _data(plan: Plan) -> str:
     return ETCD_IN_MEMORY if plan.etcd == "memory" else ETCD_ON_DISK
 
 
-def _door(plan: Plan) -> str:
-    """By which the API server reaches etcd, if not by its port."""
+def _socket_url(plan: Plan) -> str:
+    """The URL of etcd's socket; empty if the API server has to use the port."""
     return f"unix://{_data(plan)}/door" if plan.version >= BY_SOCKET else ""
 
 
@@ -97,10 +97,10 @@ def _garbage(plan: Plan) -> dict[str, Any]:
 
 
 def _controllers(plan: Plan) -> dict[str, Any]:
-    """There is one of each. Yet an election keeps them from work that must fail until the API server answers it."""
+    """There is one of each, but the election delays them until the API server answers: before that all work fails."""
     leases = {"lease-duration": 15, "renew-deadline": 10}
     elections = {f"leader-elect-{name}": seconds(limit * plan.election) for name, limit in leases.items()}
-    # All wait for the first controller, and it asks for a hundred lists, which upstream's 20 a second would spread.
+    # The first controller reads a hundred lists while all others wait; the default of 20 a second would delay that.
     elections["leader-elect-retry-period"] = "1s"
     calls = {"kube-api-qps": "200", "kube-api-burst": "400"}
     grace = {"node-monitor-grace-period": seconds(50 * plan.patience)}
@@ -115,7 +115,7 @@ def _weight(pod: str) -> dict[str, Any]:
 
 
 def _probes(pod: str, plan: Plan) -> dict[str, Any]:
-    """kubeadm's own, as they are in 1.36: a component that is restarted for being slow makes all others slower."""
+    """kubeadm's probes (1.36), with longer timeouts: a restart of a slow component would slow down all others."""
     timeout = round(15 * plan.patience)
     often = round(10 * plan.lease)
     probes = {
@@ -132,7 +132,7 @@ def _probes(pod: str, plan: Plan) -> dict[str, Any]:
 
 
 def timeouts(patience: float) -> dict[str, str]:
-    """kubeadm's own, as they are in 1.36, for who has patience."""
+    """kubeadm's timeouts (1.36), multiplied by the site's factor."""
     minutes = {
         "controlPlaneComponentHealthCheck": 4,
         "kubeletHealthCheck": 4,
@@ -149,7 +149,7 @@ def _arguments(values: Mapping[str, str], plan: Plan) -> list[dict[str, str]] | 
 
 
 def arguments(values: Mapping[str, str]) -> list[dict[str, str]]:
-    """As v1beta4 has them."""
+    """Arguments in the form of v1beta4."""
     return [{"name": name, "value": value} for name, value in values.items()]
 
 

@@ -1,4 +1,4 @@
-"""How a start of a node failed, with all that may help to understand it."""
+"""Why the start of a node has failed, with the logs that may explain it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.common.command import CommandFailed, CommandTimeout
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError, UserError
 from moorage.user import failure_report
-from moorage.user.cluster.kind_progress import EVIDENCE, Course
+from moorage.user.cluster.kind_progress import EVIDENCE, CurrentPhase
 from moorage.user.cluster.node_container import Container
 
 LINES: Final = "300"
@@ -23,7 +23,7 @@ JOURNAL: Final = ("journalctl", "--no-pager", "--output=short-iso-precise", f"--
 
 
 class Failed(MoorageError):
-    """A node of a cluster did not come up; `logs` are by their titles."""
+    """The start of a node has failed; `logs` are by their titles."""
 
     def __init__(self, cause: str, logs: Mapping[str, str]) -> None:
         super().__init__(cause)
@@ -31,22 +31,22 @@ class Failed(MoorageError):
 
 
 @contextmanager
-def explained(course: Course, logs: Callable[[], Mapping[str, str]]) -> Iterator[None]:
-    """What goes wrong in here becomes a Failed; but what a user or the site has to do first needs no logs."""
+def explained(phase: CurrentPhase, logs: Callable[[], Mapping[str, str]]) -> Iterator[None]:
+    """Turn errors into Failed, with logs; but a UserError already says what the user or the site has to do."""
     try:
         yield
     except UserError:
         raise
     except CommandTimeout as error:
-        raise Failed(str(course.overdue()), logs()) from error
+        raise Failed(str(phase.overdue()), logs()) from error
     except MoorageError as error:
         raise Failed(str(error), logs()) from error
     except OSError as error:
-        raise Failed(f"{course.phase.text} failed: {error.strerror}", logs()) from error
+        raise Failed(f"{phase.text} failed: {error.strerror}", logs()) from error
 
 
 def collect(node: Container, logs: Mapping[str, Path]) -> dict[str, str]:
-    """By their titles: these logs, and those of the node container if that runs."""
+    """These logs, and those of the node container if that runs, by their titles."""
     deadline = Deadline(EVIDENCE)
     asked: dict[str, tuple[str, ...]] = {
         "node container": ("logs", f"--tail={LINES}", node.name),
@@ -69,7 +69,7 @@ def _said(node: Container, words: tuple[str, ...], deadline: Deadline) -> str:
 
 
 def _quietly(ask: Callable[[], str]) -> str:
-    """What is wrong here must not hide what is being looked into."""
+    """Return the error as the text: an error in here must not hide the one that is being explained."""
     try:
         return ask()
     except CommandFailed as error:

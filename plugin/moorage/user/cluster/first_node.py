@@ -1,4 +1,4 @@
-"""A job's cluster on its first node: kind makes it in the job's tree, from an image that is there."""
+"""A job's cluster on its first node: kind makes it in the delegated cgroup, from an image that is on the node."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 
-from moorage.common import command, node_image
-from moorage.common.command import CommandFailed, CommandTimeout
+from moorage.common import command, node_image, phases
+from moorage.common.command import Child, CommandFailed
 from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
 from moorage.common.errors import MoorageError, UserError
+from moorage.common.events import Watch
+from moorage.common.phases import Phase
 from moorage.user.cluster import (
     failure,
     kind_config,
@@ -28,18 +30,20 @@ from moorage.user.cluster import (
     readiness,
 )
 from moorage.user.cluster.api import Access, Api, Refused
-from moorage.user.cluster.invitation import Invitation, Others
+from moorage.user.cluster.invitation import Invitation, JoiningNodes
 from moorage.user.cluster.kind_config import Plan
-from moorage.user.cluster.kind_progress import Course
+from moorage.user.cluster.kind_progress import CurrentPhase
 from moorage.user.cluster.node_container import ADMINISTRATOR
 from moorage.user.failure_report import without_secrets
 from moorage.user.network import bridge
 
 LOG: Final = "kind.log"
-# Where kubeadm leaves an administrator's certificate, seen from the first process of the node.
+# The administrator's certificate that kubeadm makes, seen from outside by way of the node's first process.
 ADMIN: Final = "/proc/{}/root/etc/kubernetes/admin.conf"
 BOOTSTRAP: Final = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-{}"
 LONGEST_CAUSE: Final = 300
+# kind writes its progress into a log, and the kernel sends no event for that: look twice a second.
+LOOK_AT_LOG: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -48,22 +52,33 @@ class Cluster:
     server: str
 
 
-def boot(mooring: Mooring, tree: Path, tell: Callable[[str], object], others: Others | None = None) -> Cluster:
-    """Bring it up, to where a pod can be run; called in the tree. `tell` is called with each phase."""
-    plan = planned(mooring, tree)
-    start = Start(mooring, tree, plan, Course(tell, mooring.kubernetes.patience), others or Others())
-    with failure.explained(start.course, lambda: failure.collect(start.node, {"kind": start.log})):
+def boot(
+    mooring: Mooring,
+    cgroup: Path,
+    tell: Callable[[Phase, str], object],
+    watch: Watch,
+    joining: JoiningNodes,
+    invite: Callable[[Invitation], object],
+) -> Cluster:
+    """Start the cluster, until a pod can run; called in the delegated cgroup.
+
+    `tell` is called with each phase, `invite` once, when the nodes that join can do so.
+    """
+    plan = planned(mooring, cgroup)
+    phase = CurrentPhase(tell, mooring.kubernetes.patience)
+    start = Start(mooring, cgroup, plan, phase, watch, joining, invite)
+    with failure.explained(phase, lambda: failure.collect(start.node, {"kind": start.log})):
         return start.run()
 
 
-def planned(mooring: Mooring, tree: Path) -> Plan:
-    """All decisions; a UserError where the site or the user has to do something first."""
+def planned(mooring: Mooring, cgroup: Path) -> Plan:
+    """Decide everything; raise a UserError if the site or the user has to do something first."""
     site = mooring.kubernetes
     if not site.image:
         raise UserError("this site has settled on no node image", f"{ADMINISTRATOR}: kubernetes.image in moorage.yaml")
     version = node_image.version(site.image, mooring.spec.version)
     whole = node_resources.machine()
-    job = node_resources.of_job(tree, whole, os.environ)
+    job = node_resources.of_job(cgroup, whole, os.environ)
     node_resources.check(job, node_resources.Least(site.least_cpus, site.least_memory))
     hardware = mooring.hardware.openable()
     return Plan(
@@ -85,7 +100,7 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
 
 
 def write_files(plan: Plan, files: dict[str, dict[str, Any]]) -> None:
-    """What the node reads."""
+    """Write the files that the node reads."""
     for name, content in files.items():
         path = plan.files / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -94,15 +109,18 @@ def write_files(plan: Plan, files: dict[str, dict[str, Any]]) -> None:
 
 @dataclass
 class Start:
-    """One start of a cluster, in the order of what is done."""
+    """One start of a cluster; `run` has its steps in their order."""
 
     mooring: Mooring
-    tree: Path
+    cgroup: Path
     plan: Plan
-    course: Course
-    others: Others
-    _heard: int = field(default=0, init=False)
-    _invited: bool = field(default=False, init=False)
+    phase: CurrentPhase
+    watch: Watch
+    joining: JoiningNodes
+    invite: Callable[[Invitation], object]
+    # So many characters of kind's log have been looked at.
+    _seen: int = field(default=0, init=False)
+    _kubeadm_done: bool = field(default=False, init=False)
 
     @property
     def log(self) -> Path:
@@ -113,55 +131,95 @@ class Start:
         return node_container.Container(self.mooring, kind_config.node(self.plan.job))
 
     def run(self) -> Cluster:
-        self.plan = replace(self.plan, image=node_container.provide(self.node, self.plan.image, self.course))
-        self._create()
-        self.course.begin(kind_progress.GATHERING if self.others.names else kind_progress.READYING)
-        process = self.node.first_process(self.course.deadline.left)
-        self.node.prove(process, self.tree)
+        self.plan = replace(self.plan, image=node_container.provide(self.node, self.plan.image, self.phase))
+        with self._running_kind() as kind:
+            self._follow(kind, lambda: self._kubeadm_done)
+            # The other nodes join while kind goes on.
+            self._invite()
+            self._follow(kind)
+        self.phase.begin(phases.NODES if self.joining.names else phases.READINESS)
+        process = self._first_process()
+        self.node.prove(process, self.cgroup)
         node_container.link_kubectl(process, kubeconfig.tools(self.mooring.places))
         access = Access.of(kubeconfig.place(self.mooring.places))
         self._await_ready(access)
         return Cluster(kind_config.name(self.plan.job), access.server)
 
-    def _create(self) -> None:
-        self.course.begin(kind_progress.STARTING)
+    @contextmanager
+    def _running_kind(self) -> Iterator[Child]:
+        """Start kind, and remove its configuration afterwards, because the bootstrap token is in there."""
+        self.phase.begin(phases.KIND)
         program = self._program()
         configuration = self.mooring.places.user / "kind.json"
         words = ["create", "cluster", f"--config={configuration}", "--wait=0s", "--retain"]
         words.append(f"--kubeconfig={kubeconfig.place(self.mooring.places)}")
         environment = self._environment()
-        limit = kind_progress.longest(self.plan.patience)
         try:
             self._write_files(configuration)
-            command.run([program, *words], env=environment, log=self.log, limit=limit, watch=self._follow)
-            self._hear()
-        except CommandTimeout:
-            raise
-        except CommandFailed as error:
-            self._hear()
-            why = cause(self._said()) or ended(error.code)
-            raise MoorageError(f"{self.course.phase.text} failed: {why}") from error
+            child = Child([program, *words], env=environment, log=self.log)
+            with child as kind, self.watch.noticing(kind.descriptor):
+                yield kind
         finally:
-            # The token is in there, if only a part of it.
             configuration.unlink(missing_ok=True)
+
+    def _follow(self, kind: Child, enough: Callable[[], bool] = lambda: False) -> None:
+        """Report the phases that kind announces, until there is enough or kind has ended; raise if it has failed."""
+        deadline = Deadline(kind_progress.longest(self.plan.patience))
+        if not self.watch.until(lambda: enough() or kind.ended, deadline, self._look_at_log, LOOK_AT_LOG):
+            raise self.phase.overdue()
+        if kind.ended:
+            self._report_announced()
+            self._check(kind)
+
+    def _look_at_log(self) -> None:
+        self._report_announced()
+        self.phase.check()
+
+    def _report_announced(self) -> None:
+        """Report the phases that kind has announced since the last look."""
+        said = self._said()
+        end = said.rfind("\n") + 1
+        for line in said[self._seen : end].splitlines():
+            if phase := kind_progress.announced(line):
+                self.phase.begin(phase)
+            # kind installs the pod network after kubeadm has made the control plane.
+            self._kubeadm_done = self._kubeadm_done or phase == phases.NETWORK
+        self._seen = max(self._seen, end)
+
+    def _check(self, kind: Child) -> None:
+        try:
+            kind.check()
+        except CommandFailed as error:
+            why = cause(self._said()) or ended(error.code)
+            raise MoorageError(f"{self.phase.text} failed: {why}") from error
+
+    def _invite(self) -> None:
+        """Send the invitation that the other nodes wait for; how they use it is told in other_node."""
+        if (segment := self.mooring.fabric) and self.joining.names:
+            access = Access.of(Path(ADMIN.format(self._first_process())))
+            address = bridge.address(segment, self.mooring.place)
+            self.invite(Invitation.of(address, access, self.plan.token))
+
+    def _first_process(self) -> int:
+        return self.node.first_process(self.phase.deadline.left)
 
     def _environment(self) -> dict[str, str]:
         around = node_container.environment(self.mooring) | {"KIND_EXPERIMENTAL_PROVIDER": "podman"}
         place = self.mooring.places.user / "kind"
         place.mkdir(mode=0o700, exist_ok=True)
-        node_container.write_wrapper(place / "podman", self.mooring.podman, self._membership)
+        node_container.write_wrapper(place / "podman", self.mooring.podman, self._addresses)
         if self.mooring.fabric:
             around["KIND_EXPERIMENTAL_PODMAN_NETWORK"] = bridge.NAME
         return around | {"PATH": f"{place}:{around['PATH']}"}
 
     @property
-    def _membership(self) -> tuple[str, ...]:
-        """kind has no words for a node's addresses: they are put in where it calls Podman."""
+    def _addresses(self) -> tuple[str, ...]:
+        """kind has no options for a node's addresses, so its podman adds them."""
         segment = self.mooring.fabric
         return bridge.membership(segment, self.mooring.place) if segment else ()
 
     def _program(self) -> Path:
-        """The site's kind; a user's own is nothing that anybody has tried."""
+        """The site's kind: nobody has tested a user's own."""
         named = self.mooring.kubernetes.kind
         found = shutil.which(named or "kind", path=command.PATH)
         if not found:
@@ -169,36 +227,10 @@ class Start:
         return Path(found)
 
     def _write_files(self, configuration: Path) -> None:
-        """What the node reads, and kind's own configuration."""
+        """Write the files that the node reads, and kind's own configuration."""
         write_files(self.plan, kind_config.files(self.plan))
         configuration.touch(mode=0o600)
         configuration.write_text(json.dumps(kind_config.configuration(self.plan)))
-
-    def _follow(self) -> None:
-        self._hear()
-        if self.others.names:
-            self.others.attend(0)
-        self.course.check()
-
-    def _hear(self) -> None:
-        """Tell of the phases that kind has begun since the last time."""
-        said = self._said()
-        end = said.rfind("\n") + 1
-        for line in said[self._heard : end].splitlines():
-            if phase := kind_progress.begun(line):
-                self.course.begin(phase)
-            if phase == kind_progress.OF_KIND[kind_progress.NETWORK]:
-                self._invite()
-        self._heard = max(self._heard, end)
-
-    def _invite(self) -> None:
-        """kubeadm is done: the others can join while kind goes on."""
-        if (segment := self.mooring.fabric) and self.others.names and not self._invited:
-            self._invited = True
-            process = self.node.first_process(self.course.deadline.left)
-            access = Access.of(Path(ADMIN.format(process)))
-            address = bridge.address(segment, self.mooring.place)
-            self.others.invite(Invitation.of(address, access, self.plan.token))
 
     def _said(self) -> str:
         with suppress(FileNotFoundError):
@@ -207,32 +239,36 @@ class Start:
 
     def _await_ready(self, access: Access) -> None:
         with Api(access, kind_progress.ANSWER * self.plan.patience) as api:
-            if missing := readiness.wait(api, self.course.deadline, self.course.detail, self.others):
+            deadline = self.phase.deadline
+            if missing := readiness.wait(api, deadline, self.phase.detail, self.joining, self.watch):
                 missing = self._without_the_late(api)
             if missing:
-                raise self.course.overdue(missing)
+                raise self.phase.overdue(missing)
             self._remove_token(api)
 
     def _remove_token(self, api: Api) -> None:
-        """As often as it takes: minutes of work are not lost for one answer. Who was late has used up the phase."""
-        left = Deadline(max(self.course.deadline.left, kind_progress.ANSWER * self.plan.patience))
+        """Try again until it is done: one failed request is no reason to lose a cluster that took minutes to start.
+
+        There is time for this even if late nodes have used up the phase.
+        """
+        left = Deadline(max(self.phase.deadline.left, kind_progress.ANSWER * self.plan.patience))
         while True:
             try:
                 return api.remove(BOOTSTRAP.format(self.plan.token.partition(".")[0]))
             except (Refused, OSError, HTTPException) as error:
                 if left.passed:
                     raise MoorageError(f"the bootstrap token cannot be removed: {error}") from error
-            self.others.attend(min(readiness.INTERVAL, left.left))
+            self.watch.pause(min(readiness.INTERVAL, left.left))
 
     def _without_the_late(self, api: Api) -> str:
-        """What is missing of those who are there, if that will do."""
+        """Give up the nodes that are late, if the job does not require them; return what is still missing."""
         if self.mooring.spec.require == "any":
-            self.others.gone |= readiness.late(api, self.others)
-        return readiness.lacking(api, self.others)
+            self.joining.give_up(*readiness.late(api, self.joining))
+        return readiness.lacking(api, self.joining)
 
 
 def cause(said: str) -> str:
-    """The line in which kind says what was wrong; it may hold a command with all of its environment."""
+    """The line in which kind names the error. It may hold a command with its whole environment, so secrets go."""
     errors = [line.removeprefix("ERROR: ") for line in said.splitlines() if line.startswith("ERROR: ")]
     return without_secrets(errors[-1])[:LONGEST_CAUSE] if errors else ""
 

@@ -1,21 +1,21 @@
-"""What the first node of a cluster lets the others know, so that they can join it and be its users' way in."""
+"""What the first node of a cluster tells the other nodes, so that they can join and give users access to its API."""
 
 from __future__ import annotations
 
 import base64
-import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final, Self
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from moorage.user.cluster.api import Access
+if TYPE_CHECKING:
+    from moorage.user.cluster.api import Access
 
 PORT: Final = 6443
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """Where the API is, whom to believe there, what a node shows to be let in, and its users' certificate."""
+    """The API's URL and certificate authority, the bootstrap token for a node, and the certificate for users."""
 
     server: str
     authority: str
@@ -28,18 +28,16 @@ class Invitation:
         return cls(f"https://{address}:{PORT}", access.authority, token, access.certificate, access.key)
 
     @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Self:
-        return cls(**{name: str(fields[name]) for name in cls.__dataclass_fields__})
-
-    def as_dict(self) -> dict[str, str]:
-        return asdict(self)
+    def fits(cls, fields: Mapping[str, Any]) -> bool:
+        """Whether an invitation has these fields."""
+        return fields.keys() == cls.__dataclass_fields__.keys() and all(isinstance(one, str) for one in fields.values())
 
     def for_node(self) -> dict[str, Any]:
-        """The kubeconfig by which kubeadm finds the cluster, and in which it finds the token."""
+        """The kubeconfig in which kubeadm finds the cluster and the token."""
         return _kubeconfig("kind", self.server, self.authority, {"token": self.token})
 
     def for_users(self, name: str, server: str) -> dict[str, Any]:
-        """Theirs, for another way to the same server."""
+        """The kubeconfig of users, who reach the API at this server."""
         certificate = {"client-certificate-data": _packed(self.certificate), "client-key-data": _packed(self.key)}
         return _kubeconfig(f"kind-{name}", server, self.authority, certificate)
 
@@ -60,16 +58,21 @@ def _packed(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-@dataclass
-class Others:
-    """By Slurm's names. `attend` deals with what is heard of them, for so many seconds."""
+class JoiningNodes:
+    """The nodes that join the first node's cluster, by Slurm's names."""
 
-    names: tuple[str, ...] = ()
-    invite: Callable[[Invitation], object] = lambda _: None
-    attend: Callable[[float], object] = time.sleep
-    # Those that are not waited for any more.
-    gone: set[str] = field(default_factory=set)
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.names = tuple(names)
+        self._given_up: set[str] = set()
 
     @property
-    def awaited(self) -> set[str]:
-        return set(self.names) - self.gone
+    def given_up(self) -> frozenset[str]:
+        """The nodes that the cluster does not wait for any more."""
+        return frozenset(self._given_up)
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        return frozenset(self.names) - self._given_up
+
+    def give_up(self, *names: str) -> None:
+        self._given_up.update(names)

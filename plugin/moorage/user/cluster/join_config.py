@@ -1,6 +1,6 @@
-"""What is told of a node that joins a cluster, to Podman and to kubeadm: everything in here is data made of data.
+"""The configuration of a node that joins a cluster, for Podman and for kubeadm. All functions are pure.
 
-The node is what kind (0.33) would make of it if it stood on the same host as the first.
+The node is the same as kind (0.33) would make it, if it were on the same host as the first one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from moorage.user.cluster.control_plane import FILES
 from moorage.user.cluster.kind_config import PATCHES, Plan
 from moorage.user.network import bridge
 
-# In the node's memory, where the token may lie for a moment.
+# These two are in the memory of the node, because the token is in one of them for a moment.
 CONFIGURATION: Final = "run/moorage-join.json"
 DISCOVERY: Final = "run/moorage-discovery.json"
 CONTAINERD: Final = "etc/containerd/config.toml"
 KUBELET: Final = "kubeletconfiguration+merge.json"
-# What a way to the outside by a proxy must not be used for.
+# Names inside the cluster, which no proxy can reach.
 INSIDE: Final = (".svc", ".svc.cluster", ".svc.cluster.local")
-# Which devices these are on kubelet wants to know.
+# kubelet needs to see the devices below these file systems.
 MAPPED: Final = ("btrfs", "xfs", "zfs")
 MAPPER: Final = "/dev/mapper"
 
@@ -29,7 +29,7 @@ MAPPER: Final = "/dev/mapper"
 def container(
     plan: Plan, segment: Segment, place: int, volume: str, environ: Mapping[str, str], file_system: str = ""
 ) -> list[str]:
-    """Podman's words; `volume` is a new one, and images lie on that file system."""
+    """Podman's arguments. `volume` is a new volume, and `file_system` is the one that images lie on."""
     name, first = kind_config.node(plan.job, place), kind_config.node(plan.job)
     mapper = [f"--volume={MAPPER}:{MAPPER}"] if file_system in MAPPED else []
     return [
@@ -38,7 +38,7 @@ def container(
         *("--privileged", "--tmpfs", "/tmp", "--tmpfs", "/run", "--volume", f"{volume}:/var:suid,exec,dev"),  # noqa: S108
         *("--volume", "/lib/modules:/lib/modules:ro", "-e", "KIND_EXPERIMENTAL_CONTAINERD_SNAPSHOTTER"),
         *("--detach", "--tty", "--net", bridge.NAME, *bridge.membership(segment, place)),
-        # No name server knows it here, and kube-proxy and pod networks are told of the API by it.
+        # kube-proxy and pod networks know the API by this name, and no name server has it here.
         f"--add-host={first}:{bridge.address(segment, 0)}",
         *("-e", "container=podman", "--cgroupns=private", "--device", "/dev/fuse", *mapper),
         *(word for name, value in proxies(environ, plan, segment).items() for word in ("-e", f"{name}={value}")),
@@ -48,7 +48,7 @@ def container(
 
 
 def proxies(environ: Mapping[str, str], plan: Plan, segment: Segment) -> dict[str, str]:
-    """The user's, in both ways of writing, for what is not inside; none if he has none."""
+    """The user's proxy variables in upper and lower case, with everything inside the cluster as an exception."""
     names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
     found = {name: environ.get(name) or environ.get(name.lower()) or "" for name in names}
     if not any(found.values()):
@@ -59,7 +59,7 @@ def proxies(environ: Mapping[str, str], plan: Plan, segment: Segment) -> dict[st
 
 
 def files(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Ours that the node reads, by their paths below FILES: of what all nodes share, what is this one's own."""
+    """Our files that the node reads, by their paths below FILES: what differs from the other nodes."""
     return {f"{PATCHES}/{KUBELET}": {"systemReserved": dict(plan.reserved)}}
 
 
@@ -68,7 +68,7 @@ def configuration(plan: Plan, segment: Segment, place: int) -> dict[str, Any]:
     labels = ",".join(f"{name}={value}" for name, value in plan.labels.items())
     arguments = {"node-ip": bridge.address(segment, place), "provider-id": provider, "node-labels": labels}
     return {
-        # Every kubeadm since 1.31 reads it, whatever format kind uses.
+        # Every kubeadm since 1.31 reads this format, whatever kind uses.
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "JoinConfiguration",
         "nodeRegistration": {
@@ -76,8 +76,8 @@ def configuration(plan: Plan, segment: Segment, place: int) -> dict[str, Any]:
             "criSocket": "unix:///run/containerd/containerd.sock",
             "kubeletExtraArgs": control_plane.arguments(arguments),
         },
-        # Strangers are told nothing of the cluster, so kubeadm cannot look for it by the token alone: it is told whom
-        # to believe, and finds the token beside that.
+        # The API tells nothing about the cluster to anonymous callers, so kubeadm cannot find the certificate authority
+        # by the token alone. It finds both in this file.
         "discovery": {"file": {"kubeConfigPath": f"/{DISCOVERY}"}},
         "patches": {"directory": f"{FILES}/{PATCHES}"},
         "timeouts": control_plane.timeouts(plan.patience),
@@ -86,7 +86,7 @@ def configuration(plan: Plan, segment: Segment, place: int) -> dict[str, Any]:
 
 
 def containerd(text: str) -> str:
-    """Its configuration with ours, which kind adds on the first node."""
+    """The text of containerd's configuration with our settings, which kind adds on the first node."""
     header, _, settings = kind_config.CONTAINERD.partition("\n")
     if f"\n{header}\n" in f"\n{text}":
         return text.replace(f"{header}\n", f"{header}\n{settings}", 1)

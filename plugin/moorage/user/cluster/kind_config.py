@@ -1,4 +1,4 @@
-"""What kind is told of a job's cluster: everything in here is data made of data."""
+"""The configuration of a job's cluster, for kind and kubeadm. All functions are pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from moorage.common.node_image import Version
 from moorage.user.cluster import control_plane
 from moorage.user.cluster.control_plane import AUTHENTICATION, FILES, SETTLED
 
-# From then on kind (0.33) tells kubeadm all in its format v1beta4, and before in v1beta3.
+# From this version on, kind (0.33) writes kubeadm's format v1beta4, before that v1beta3.
 BETA4: Final = (1, 36)
 PATCHES: Final = "patches"
-# Where the kubectl of the node, by which kind installs the pod network and the storage class, finds its preferences.
+# The preferences of the node's kubectl, with which kind installs the pod network and the storage class.
 KUBERC: Final = "kuberc"
 PREFERENCES: Final = "/root/.kube/kuberc"
-# kind's own, for the image has all that it would fetch; and a restart of the kubelet in the middle of the start, for a
-# certificate that is good for a year as it is.
+# kind skips the first itself: the image has all that kubeadm would fetch. The second would restart the kubelet in the
+# middle of the start, for a certificate that is valid for a year.
 SKIPPED: Final = ("preflight", "kubelet-finalize")
-# Once a second, which nobody asked for, is a quarter of what an idle cluster costs (containerd 2.4).
+# The default, once a second, is a quarter of the work of an idle cluster (containerd 2.4).
 CONTAINERD: Final = """\
 [plugins."io.containerd.cri.v1.runtime"]
   stats_collect_period = "10s"
@@ -36,10 +36,10 @@ _TOKEN: Final = string.ascii_lowercase + string.digits
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides how a node of a cluster is made; `files` is where ours lie on the host."""
+    """All decisions about a node of a cluster; `files` is the directory of our files on the host."""
 
     job: int
-    # By its full name, once it is known to be there.
+    # The full name, once the image is known to be on the node.
     image: str
     version: Version
     token: str
@@ -48,25 +48,25 @@ class Plan:
     reserved: Mapping[str, str]
     files: Path
     hardware: Hardware = field(default_factory=Hardware)
-    # By which Kubernetes knows this node.
+    # The name by which Kubernetes knows this node.
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
-    # Of the cluster.
+    # These three are of the cluster.
     nodes: int = 1
     pods: str = "10.244.0.0/16"
     services: str = "10.96.0.0/16"
 
     @property
     def lease(self) -> float:
-        """Of what is renewed again and again; longer helps nobody, and delays what follows on its end."""
+        """The slowness for leases: a longer lease is of no use, and delays what follows when it ends."""
         return min(self.patience, 2.0)
 
     @property
     def election(self) -> float:
-        """Of who may be the controller manager, or the scheduler.
+        """The slowness for the leases of the controller manager and the scheduler.
 
-        Who does not renew in time ends himself. His next life asks the API for everything once more, and the more nodes
-        there are, the more that is: a first node which is overloaded comes to nothing else.
+        A program that does not renew its lease in time ends. After its restart it reads all objects from the API again,
+        more of them the more nodes there are. An overloaded first node would do nothing else.
         """
         return self.lease if self.nodes == 1 else min(self.patience, 4.0)
 
@@ -80,15 +80,15 @@ def name(job: int) -> str:
 
 
 def node(job: int, place: int = 0) -> str:
-    """The container that is the job's first node, or another one: by kind's rule, with a number of ours."""
+    """The name of the node container, by kind's rule; the number of a worker is the node's index in the job."""
     return f"{name(job)}-worker{place}" if place else f"{name(job)}-control-plane"
 
 
 def bootstrap_token() -> str:
-    """Of this job alone: the one in kind's own configuration is the same everywhere, and known to all."""
+    """A token for this job alone: the one that kind uses by default is the same everywhere."""
     while True:
         token = ".".join("".join(secrets.choice(_TOKEN) for _ in range(length)) for length in (6, 16))
-        # By it one is told from a name, in what is shown to others.
+        # The digit distinguishes a token from a name, where secrets are removed from logs.
         if any(map(str.isdigit, token)):
             return token
 
@@ -104,13 +104,13 @@ def configuration(plan: Plan) -> dict[str, Any]:
         "nodes": [node],
         "networking": {"podSubnet": plan.pods, "serviceSubnet": plan.services},
         "containerdConfigPatches": [CONTAINERD],
-        # YAML holds JSON.
+        # JSON is YAML.
         "kubeadmConfigPatches": [json.dumps(patch) for patch in kubeadm(plan)],
     }
 
 
 def mounts(plan: Plan) -> list[dict[str, Any]]:
-    """Our files, and the hardware: kind knows of no devices, and pods find what is mounted by hostPath."""
+    """Our files and the hardware: kind has no option for devices, and pods reach what is mounted here by hostPath."""
     devices = [Bind(device, device, writable=True) for device in plan.hardware.devices]
     return [
         {"hostPath": bind.source, "containerPath": bind.target, "readOnly": not bind.writable}
@@ -119,7 +119,7 @@ def mounts(plan: Plan) -> list[dict[str, Any]]:
 
 
 def files(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Ours that the node reads, by their paths below FILES."""
+    """Our files that the node reads, by their paths below FILES."""
     patches = control_plane.pods(plan) | {"corednsdeployment": {"spec": _names(plan)}}
     return {AUTHENTICATION: control_plane.authentication(plan.version), KUBERC: preferences()} | {
         f"{PATCHES}/{target}+strategic.json": patch for target, patch in patches.items()
@@ -127,14 +127,14 @@ def files(plan: Plan) -> dict[str, dict[str, Any]]:
 
 
 def preferences() -> dict[str, Any]:
-    """What kind installs is known to be valid: to have it compared with the API's whole description takes seconds."""
+    """kubectl's preferences: no validation, which takes seconds; what kind installs is known to be valid."""
     unchecked = [{"name": "validate", "default": "false"}]
     defaults = [{"command": command, "options": unchecked} for command in ("create", "apply")]
     return {"apiVersion": "kubectl.config.k8s.io/v1beta1", "kind": "Preference", "defaults": defaults}
 
 
 def kubeadm(plan: Plan) -> list[dict[str, Any]]:
-    """Patches of what kind writes for kubeadm and kubelet."""
+    """Patches for the configuration that kind writes for kubeadm and kubelet."""
     keys = {"encryptionAlgorithm": "ECDSA-P256"} if plan.beta4 else {"featureGates": {"PublicKeysECDSA": True}}
     waits = {"timeouts": control_plane.timeouts(plan.patience)} if plan.beta4 else {}
     return [
@@ -145,7 +145,7 @@ def kubeadm(plan: Plan) -> list[dict[str, Any]]:
         {"kind": "JoinConfiguration", "discovery": {"bootstrapToken": {"token": plan.token}}},
         {"kind": "KubeletConfiguration", "systemReserved": dict(plan.reserved)}
         | {
-            # As often a node is told of, and for as long it may take; that it is ready it says at once in any case.
+            # How often a node's status is reported, and the timeout of a report. That it is ready is reported at once.
             "nodeStatusUpdateFrequency": control_plane.seconds(10 * plan.lease),
             "nodeLeaseDurationSeconds": round(40 * plan.lease),
             "runtimeRequestTimeout": control_plane.seconds(120 * plan.patience),
@@ -154,10 +154,10 @@ def kubeadm(plan: Plan) -> list[dict[str, Any]]:
 
 
 def _names(plan: Plan) -> dict[str, Any]:
-    """CoreDNS is asked at once whether it is ready, not ten seconds after it first was not.
+    """A patch for CoreDNS: its readiness is looked at often, not ten seconds after the first look.
 
-    A second one would be lost with the only node. The one must then be there to be called available, which kubeadm's
-    own strategy, with one that may be missing, would not ask for.
+    On one node there is one replica, because a second one would be lost together with the first. kubeadm's strategy
+    calls a deployment available with one replica missing, so the patch changes that, too.
     """
     probe = {"periodSeconds": round(plan.lease), "timeoutSeconds": round(plan.patience)}
     pod = {"template": {"spec": {"containers": [{"name": "coredns", "readinessProbe": probe}]}}}

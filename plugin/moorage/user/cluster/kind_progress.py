@@ -1,94 +1,73 @@
-"""The phases of a cluster's start: how kind tells of them, what the job is told, and how long each may take."""
+"""The phase that a cluster's start is in: the lines in which kind announces it, and its deadline."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from moorage.common import phases
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
+from moorage.common.phases import Phase
 
-
-@dataclass(frozen=True)
-class Phase:
-    """`limit` is in seconds, on a machine that is in no hurry but works."""
-
-    text: str
-    limit: float
-
-
-LOADING: Final = Phase("loading the node image", 600)
-STARTING: Final = Phase("starting kind", 60)
-READYING: Final = Phase("waiting until the cluster is ready", 300)
-# What nodes beside the first do, and what that one does for them.
-CREATING: Final = Phase("creating the node container", 180)
-JOINING: Final = Phase("joining the cluster", 600)
-GATHERING: Final = Phase("waiting until all nodes are ready", READYING.limit + JOINING.limit)
-LOOKING: Final = "Ensuring node image"
-NETWORK: Final = "Installing CNI"
-# By how kind 0.33 begins to tell of them.
-OF_KIND: Final = {
-    LOOKING: Phase("looking for the node image", 60),
-    "Preparing nodes": CREATING,
-    "Writing configuration": Phase("configuring the node", 60),
-    # kubeadm has limits of its own, of four minutes each, and says more when one of them runs out.
-    "Starting control-plane": Phase("starting the control plane", 600),
-    NETWORK: Phase("installing the pod network", 60),
-    "Installing StorageClass": Phase("installing the storage class", 60),
+# By the words with which kind 0.33 announces them.
+ANNOUNCED: Final = {
+    "Ensuring node image": phases.IMAGE,
+    "Preparing nodes": phases.CONTAINER,
+    "Writing configuration": phases.CONFIGURATION,
+    "Starting control-plane": phases.CONTROL_PLANE,
+    "Installing CNI": phases.NETWORK,
+    "Installing StorageClass": phases.STORAGE,
 }
-# What else kind may find to do.
-OTHER: Final = 300.0
-# Looking for what went wrong, once something did.
+# To collect logs after a failure.
 EVIDENCE: Final = 60.0
-# One question to the API, which has much to do then.
+# For one request to the API, which is busy during a start.
 ANSWER: Final = 15.0
 
-_BEGUN: Final = re.compile(r"^\s*\N{BULLET}\s+(?P<what>\S.*?)\s*\.\.\.\s*$")
+_LINE: Final = re.compile(r"^\s*\N{BULLET}\s+(?P<what>\S.*?)\s*\.\.\.\s*$")
 
 
-def begun(line: str) -> Phase | None:
-    """The phase that begins with this line of kind's."""
-    if not (found := _BEGUN.match(line)):
+def announced(line: str) -> Phase | None:
+    """The phase that begins with this line of kind's; None if none does."""
+    if not (found := _LINE.match(line)):
         return None
-    known = (phase for said, phase in OF_KIND.items() if found["what"].startswith(said))
-    return next(known, Phase(f"kind: {found['what']}", OTHER))
+    known = (phase for words, phase in ANNOUNCED.items() if found["what"].startswith(words))
+    return next(known, phases.other(f"kind: {found['what']}"))
 
 
-def first(patience: float) -> float:
-    """How long it may be until a cluster can be joined."""
-    return sum(phase.limit for phase in (LOADING, STARTING, *OF_KIND.values())) * patience
+def longest(slowness: float, nodes: int = 1) -> float:
+    """The timeout of a whole start."""
+    last = phases.READINESS if nodes == 1 else phases.NODES
+    return (phases.INVITATION.timeout + last.timeout) * slowness + EVIDENCE
 
 
-def longest(patience: float, nodes: int = 1) -> float:
-    """How long all of them may take together."""
-    last = READYING if nodes == 1 else GATHERING
-    return first(patience) + last.limit * patience + EVIDENCE
+class CurrentPhase:
+    """The phase that a start is in; `tell` is called with the phase and the text of each change."""
 
-
-class Course:
-    """Which phase it is, and whether that takes too long; `tell` is called with the text of each."""
-
-    def __init__(self, tell: Callable[[str], object], patience: float) -> None:
+    def __init__(self, tell: Callable[[Phase, str], object], slowness: float) -> None:
         self._tell = tell
-        self._patience = patience
-        self.begin(OF_KIND[LOOKING])
+        self._slowness = slowness
+        self.begin(phases.IMAGE)
 
-    def begin(self, phase: Phase) -> Deadline:
+    def begin(self, phase: Phase) -> None:
         self.phase = phase
-        self.deadline = Deadline(phase.limit * self._patience)
-        self._tell(phase.text)
-        return self.deadline
+        self.deadline = Deadline(phase.timeout * self._slowness)
+        self._tell(phase, phase.text)
+
+    @property
+    def text(self) -> str:
+        return self.phase.text
 
     def detail(self, text: str) -> None:
-        self._tell(f"{self.phase.text}: {text}")
+        self._tell(self.phase, f"{self.phase.text}: {text}")
 
     def check(self) -> None:
+        """Raise a MoorageError if the phase takes too long."""
         if self.deadline.passed:
             raise self.overdue()
 
     def overdue(self, missing: str = "") -> MoorageError:
-        """What is said of a phase that ran out, and what it was waiting for."""
-        limit = self.phase.limit * self._patience
-        return MoorageError(f"{self.phase.text}: not done after {limit:g} s{missing and f', {missing}'}")
+        """The error of a phase whose timeout has passed; `missing` says what it waited for."""
+        timeout = self.phase.timeout * self._slowness
+        return MoorageError(f"{self.phase.text}: not done after {timeout:g} s{missing and f', {missing}'}")

@@ -1,4 +1,4 @@
-"""A job's way to its cluster: the kubeconfig in its run directory, and what its script is told."""
+"""The kubeconfig in the job's run directory, and the environment in which the job's script finds its cluster."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from moorage.common.podman import Places
 
 
 def place(places: Places) -> Path:
-    """Where only its owner gets: the file is his alone, in a directory that is."""
+    """The kubeconfig. Only the job's owner can read it, and enter its directory."""
     return places.user / "kubeconfig"
 
 
 def tools(places: Places) -> Path:
-    """Programs of the cluster's, in its own versions."""
+    """The directory of the programs that come with the cluster, such as kubectl."""
     return places.user / "bin"
 
 
@@ -32,7 +32,7 @@ def there(places: Places) -> Path:
 
 
 def write(places: Places, content: Mapping[str, Any]) -> None:
-    """For its owner alone; YAML holds JSON."""
+    """Write a kubeconfig that only its owner can read. JSON is YAML."""
     path = place(places)
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
@@ -40,7 +40,7 @@ def write(places: Places, content: Mapping[str, Any]) -> None:
 
 
 def script(environ: Mapping[str, str], places: Places, name: str, server: str) -> dict[str, str]:
-    """The environment in which a job's script finds its cluster; the K8S_ names are those of older scripts."""
+    """The environment of the job's script. Older scripts use the K8S_ variables."""
     path = environ.get("PATH", "").split(":")
     after = path.index(str(places.programs)) + 1 if str(places.programs) in path else 0
     return {

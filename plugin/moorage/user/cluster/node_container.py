@@ -1,4 +1,4 @@
-"""The container that is a cluster's node, and the images that it may be made of."""
+"""The node container: a container that is a node of the cluster, and the image that it is made of."""
 
 from __future__ import annotations
 
@@ -10,52 +10,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from moorage.common import node_image
+from moorage.common import node_image, phases
 from moorage.common.command import Completed, run
 from moorage.common.description import Mooring
 from moorage.common.errors import MoorageError, UserError
 from moorage.common.podman import inside
 from moorage.user.agent.delegated_cgroup import INIT
-from moorage.user.cluster import kind_progress
-from moorage.user.cluster.kind_progress import Course
+from moorage.user.cluster.kind_progress import CurrentPhase
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 # Where published node images have it.
 KUBECTL: Final = "usr/bin/kubectl"
 MOST_LINKS: Final = 8
-# Podman takes a tenth of a second for whatever it is asked, and kind asks sixty times in a start. So what it has told
-# once is not asked again, as long as nothing of that can change: of the node once that is there, and of itself. What
-# kind has done in the node is done there without it: by the number of the node's first process, with that one's
-# environment, as who is root in there. And what it runs gets more words than kind has for it.
-WRAPPER: Final = """\
-#!/bin/bash
-{known}
-look() {{ process=$(<"$place/process") && mapfile -d "" -t around <"/proc/$process/environ"; }} 2>/dev/null
-tell() {{
-    local answer=$place/${{*//"/"/-}}
-    [ ${{#answer}} -lt 250 ] || exec "$podman" "$@"
-    [ -e "$answer" ] || {{ "$podman" "$@" >"$answer.$$" && mv "$answer.$$" "$answer"; }} || exit
-    exec cat "$answer"
-}}
-
-case $1 in
-run) exec "$podman" run --pidfile="$place/process" {more} "${{@:2}}" ;;
-info | --version) tell "$@" ;;
-inspect | ps) [ ! -e "$place/process" ] || tell "$@" ;;
-exec) words=("${{@:2}}") ;;
-esac
-while [[ ${{words[0]}} = --privileged || ${{words[0]}} = -i ]]; do words=("${{words[@]:1}}"); done
-if [[ ${{words[0]-}} = [^-]* ]] && look; then
-    enter=(nsenter --target="$process" --user --mount --uts --ipc --net --pid --cgroup)
-    exec env --ignore-environment "${{around[@]}}" "${{enter[@]}}" -- "${{words[@]:1}}"
-fi
-exec "$podman" "$@"
-"""
+WRAPPER: Final = Path(__file__).with_name("kind_podman.sh").read_text()
 ADMINISTRATOR: Final = "tell the administrator of this node"
 
 
 class Container:
-    """Only for who is in the job's tree."""
+    """A node container; only a process in the delegated cgroup can use this."""
 
     def __init__(self, mooring: Mooring, name: str) -> None:
         self.mooring = mooring
@@ -71,44 +43,43 @@ class Container:
             raise MoorageError(f"the node container {self.name} does not run")
         return int(text)
 
-    def prove(self, process: int, tree: Path) -> None:
-        """Nothing says so if it is not where the job's limits hold for it."""
-        if astray(process, tree):
-            raise MoorageError(f"the node container is not in a cgroup of its own below {tree}")
+    def prove(self, process: int, cgroup: Path) -> None:
+        """Raise a MoorageError if the job's limits do not hold for the container: no program reports that."""
+        if astray(process, cgroup):
+            raise MoorageError(f"the node container is not in a cgroup of its own below {cgroup}")
 
 
 def write_wrapper(path: Path, podman: Path, words: Iterable[str]) -> None:
-    """A podman for kind, which knows no more of it than its name."""
+    """Write the podman that kind finds by this name, which adds the words to `podman run`; see kind_podman.sh."""
+    settings = f"podman={shlex.quote(str(podman))}\nmore=({shlex.join(words)})\n"
+    (path.parent / "settings").write_text(settings)
     path.unlink(missing_ok=True)
     path.touch(mode=0o700)
-    names = {"podman": podman, "place": path.parent}
-    known = "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in names.items())
-    path.write_text(WRAPPER.format(known=known, more=shlex.join(words)))
+    path.write_text(WRAPPER)
 
 
 def environment(mooring: Mooring) -> dict[str, str]:
-    """That of the tree, with the checked podman first in its PATH, for kind calls it by its name."""
+    """The environment of the delegated cgroup, with the checked podman first in its PATH: kind calls it by its name."""
     around = inside({"LC_ALL": "C.UTF-8", **os.environ}, mooring.places)
     return around | {"PATH": ":".join(filter(None, (str(mooring.podman.parent), around["PATH"])))}
 
 
-def astray(process: int, tree: Path) -> bool:
-    """The runtime has left it where Podman is, which it does without a word if it fails to make a cgroup."""
-    return strayed(Path(f"/proc/{process}/cgroup").read_text(), tree)
+def astray(process: int, cgroup: Path) -> bool:
+    """Whether the process is in Podman's own cgroup: a runtime that fails to make a cgroup leaves it there silently."""
+    return strayed(Path(f"/proc/{process}/cgroup").read_text(), cgroup)
 
 
-def strayed(cgroups: str, tree: Path) -> bool:
-    """As it is told of a process in /proc."""
+def strayed(cgroups: str, delegated: Path) -> bool:
+    """The same, by the text of /proc/PID/cgroup."""
     unified = next((line for line in cgroups.splitlines() if line.startswith("0::/")), "")
     place = CGROUPS / unified.removeprefix("0::/")
-    return tree not in place.parents or tree / INIT in (place, *place.parents)
+    return delegated not in place.parents or delegated / INIT in (place, *place.parents)
 
 
 def link_kubectl(process: int, directory: Path) -> Path:
-    """The cluster's own kubectl for the job's script, where it lies: nothing is copied.
+    """Link the cluster's own kubectl into this directory of the job's script, without a copy.
 
-    The container belongs to the user, so the kernel lets him pass by way of its first process; the link is good as
-    long as that lives.
+    The user owns the container, so the kernel allows access through its first process, as long as that runs.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
     link = directory / "kubectl"
@@ -121,7 +92,7 @@ def link_kubectl(process: int, directory: Path) -> Path:
 
 
 def resolved(root: Path, place: str) -> Path:
-    """Where the file is, seen from outside: an absolute link in there would lead elsewhere."""
+    """Where the file is, seen from outside: an absolute link in the container means the root of the container."""
     path = root / place
     for _ in range(MOST_LINKS):
         with suppress(OSError):
@@ -132,26 +103,26 @@ def resolved(root: Path, place: str) -> Path:
     return path
 
 
-def provide(node: Container, image: str, course: Course) -> str:
-    """Its full name in the job's own storage or in a store that it sees; else out of an archive, which takes its time.
+def provide(node: Container, image: str, phase: CurrentPhase) -> str:
+    """Find the image on this node, or load it from the site's archive, which takes minutes; return its full name.
 
-    kind takes a short name for one of Docker's registry alone, and would fetch what it does not find there.
+    kind takes a short name to mean Docker's registry, and would fetch an image that it does not find by that name.
     """
-    if name := _name(node, image, course):
+    if name := _name(node, image, phase):
         return name
     archive = node.mooring.kubernetes.archive
     if not archive:
         raise UserError(f"there is no image {image} on this node", f"{ADMINISTRATOR}: `moorage image add`")
-    course.begin(kind_progress.LOADING)
-    node.podman("load", "--quiet", f"--input={archive}", limit=course.deadline.left)
-    if name := _name(node, image, course):
+    phase.begin(phases.LOAD)
+    node.podman("load", "--quiet", f"--input={archive}", limit=phase.deadline.left)
+    if name := _name(node, image, phase):
         return name
     raise UserError(f"there is no image {image} in {archive}", f"{ADMINISTRATOR}: kubernetes.image")
 
 
-def _name(node: Container, image: str, course: Course) -> str | None:
-    return next((name for name in node_image.full_names(image) if _is_there(node, name, course)), None)
+def _name(node: Container, image: str, phase: CurrentPhase) -> str | None:
+    return next((name for name in node_image.full_names(image) if _is_there(node, name, phase)), None)
 
 
-def _is_there(node: Container, name: str, course: Course) -> bool:
-    return node.podman("image", "exists", name, limit=course.deadline.left, ok=(0, 1)).code == 0
+def _is_there(node: Container, name: str, phase: CurrentPhase) -> bool:
+    return node.podman("image", "exists", name, limit=phase.deadline.left, ok=(0, 1)).code == 0

@@ -1,4 +1,4 @@
-"""Whether a cluster can be used: asked of its API, for a kubectl for each look costs more than what it waits for."""
+"""Whether a cluster can be used. This asks the API itself: starting kubectl for each look would take longer."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from moorage.common.deadline import Deadline
+from moorage.common.events import Watch
 from moorage.user.cluster import node_resources
 from moorage.user.cluster.api import Api, Refused
-from moorage.user.cluster.invitation import Others
+from moorage.user.cluster.invitation import JoiningNodes
 
 INTERVAL: Final = 0.3
 NODES: Final = "/api/v1/nodes"
@@ -19,26 +20,26 @@ PROXY: Final = "/apis/apps/v1/namespaces/kube-system/daemonsets/kube-proxy"
 ACCOUNT: Final = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
-def wait(api: Api, deadline: Deadline, tell: Callable[[str], object], others: Others) -> str:
-    """What is still missing at the deadline: nothing, if the cluster is ready. `tell` is called with each change."""
+def wait(api: Api, deadline: Deadline, tell: Callable[[str], object], joining: JoiningNodes, watch: Watch) -> str:
+    """Wait until the cluster is ready; return what is missing at the deadline. `tell` is called with each change."""
     told = ""
-    while missing := lacking(api, others):
+    while missing := lacking(api, joining):
         if missing != told:
             tell(missing)
             told = missing
         if deadline.passed:
             return missing
-        others.attend(min(INTERVAL, deadline.left))
+        watch.pause(min(INTERVAL, deadline.left))
     return ""
 
 
-def lacking(api: Api, others: Others) -> str:
-    """The first thing that is missing, in the order in which a cluster comes up."""
+def lacking(api: Api, joining: JoiningNodes) -> str:
+    """The first thing that is missing, in the order in which a cluster comes up; empty if nothing is."""
     try:
         nodes = list(_found(api.get(NODES)))
-        absent = sum(node.by in _labels(others.gone) for node in nodes)
+        absent = sum(node.by in _labels(joining.given_up) for node in nodes)
         return (
-            _nodes(nodes, others) or _dns(api.get(DNS)) or _proxy(api.get(PROXY), absent) or _account(api.get(ACCOUNT))
+            _nodes(nodes, joining) or _dns(api.get(DNS)) or _proxy(api.get(PROXY), absent) or _account(api.get(ACCOUNT))
         )
     except Refused as refused:
         return f"the API answers {refused.status} to {str(refused).partition(':')[0]}"
@@ -46,11 +47,11 @@ def lacking(api: Api, others: Others) -> str:
         return f"the API does not answer ({type(error).__name__}: {error})"
 
 
-def late(api: Api, others: Others) -> set[str]:
-    """Those of the others that are not Ready."""
+def late(api: Api, joining: JoiningNodes) -> set[str]:
+    """The awaited nodes that are not Ready."""
     try:
         ready = {node.by for node in _found(api.get(NODES)) if node.ready}
-        return {name for name in others.awaited if node_resources.label(name) not in ready}
+        return {name for name in joining.awaited if node_resources.label(name) not in ready}
     except (Refused, OSError, http.client.HTTPException, ValueError):
         return set()
 
@@ -71,12 +72,12 @@ def _found(answer: dict[str, Any]) -> Iterator[_Node]:
         )
 
 
-def _nodes(nodes: list[_Node], others: Others) -> str:
+def _nodes(nodes: list[_Node], joining: JoiningNodes) -> str:
     if not nodes:
         return "there is no node yet"
-    if unready := [node.name for node in nodes if not node.ready and node.by not in _labels(others.gone)]:
+    if unready := [node.name for node in nodes if not node.ready and node.by not in _labels(joining.given_up)]:
         return f"node {unready[0]} is not Ready"
-    missing = sorted(name for name in others.awaited if node_resources.label(name) not in {node.by for node in nodes})
+    missing = sorted(name for name in joining.awaited if node_resources.label(name) not in {node.by for node in nodes})
     return f"{missing[0]} has not joined" if missing else ""
 
 
@@ -95,7 +96,7 @@ def _proxy(found: dict[str, Any], absent: int) -> str:
 
 
 def _account(found: dict[str, Any]) -> str:
-    """Without it no pod is admitted; its absence is a 404."""
+    """The default service account, without which no pod is admitted; its absence is a 404."""
     return "" if found.get("metadata") else "there is no default service account"
 
 

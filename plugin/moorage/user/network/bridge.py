@@ -8,15 +8,15 @@ from typing import Final
 from moorage.common.description import Mooring, Segment
 
 NAME: Final = "moorage"
-# There as long as a container is in the network.
+# The link exists as long as a container is in the network.
 BRIDGE: Final = "moor0"
-# Of each node's addresses, which are so many bits long, the first is the bridge's and the second the cluster's node's.
+# Each node has addresses of this many bits: the first is the bridge's, the second belongs to the node container.
 OWN: Final = 8
 GATEWAY, NODE = 1, 2
 
 
 def plugs(mooring: Mooring) -> list[str]:
-    """What the warden has for this job's network."""
+    """The networks that the warden has to plug for this job."""
     return ["fabric"] * (mooring.fabric is not None) + ["uplink"] * (mooring.gateway is not None)
 
 
@@ -26,12 +26,12 @@ def wants_holder(mooring: Mooring) -> bool:
 
 
 def address(segment: Segment, place: int) -> str:
-    """That of the cluster's node, which all others know without asking."""
+    """The address of the node container; every node can compute it."""
     return str(_address(segment, place, NODE))
 
 
 def creation(segment: Segment, place: int) -> tuple[str, ...]:
-    """What Podman is told: one network everywhere, of which each node gives out a part of its own."""
+    """Podman's arguments. The network is the same on all nodes; each node gives out its own part of the addresses."""
     return (
         "network",
         "create",
@@ -46,7 +46,7 @@ def creation(segment: Segment, place: int) -> tuple[str, ...]:
 
 
 def membership(segment: Segment, place: int) -> tuple[str, ...]:
-    """What makes a container the one that all nodes know by its addresses."""
+    """The options that give a container the addresses of the node container."""
     return (f"--ip={address(segment, place)}", f"--mac-address={segment.hardware_address}")
 
 

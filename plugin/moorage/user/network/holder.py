@@ -1,8 +1,8 @@
-"""Holds the job's network namespace open, has what root plugs there reach Podman's bridge, and forwards connections.
+"""The holder: it keeps the job's network namespace, connects what root plugs there, and forwards connections.
 
 Podman's own network namespace lasts from its first container to its last. As long as this process runs in there
-(`podman unshare --rootless-netns`) it stays, and so does what root has plugged into it: for the whole life of the job.
-It obeys its keeper, at the other end of its standard input, and ends with him.
+(`podman unshare --rootless-netns`) the namespace stays, with all that root has plugged into it. The keeper sends
+commands on the standard input of this process, which ends when the keeper does.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from contextlib import contextmanager, suppress
 from ipaddress import IPv4Interface
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from moorage.common.events import Watch
 from moorage.common.warden_protocol import ENDS
+from moorage.user import messages
+from moorage.user.messages import Forward, Gateway, Namespace
 from moorage.user.network.bridge import BRIDGE
 from moorage.user.network.forward import PIECE, forward
 
@@ -39,34 +41,34 @@ _LINKS_CHANGE: Final = 1
 
 def main() -> None:
     keeper = socket.socket(fileno=os.dup(sys.stdin.fileno()))
-    # Before anything that takes its time: the warden can plug meanwhile.
+    # This comes first, so that the warden can plug while the rest is prepared.
     hand_over(keeper)
-    with changes() as told, Watch() as watch:
+    with link_changes() as changes, Watch() as watch:
         from moorage.linux.links import links
 
         with links() as here:
-            Holder(keeper, here, told, watch).serve()
+            Holder(keeper, here, changes, watch).serve()
 
 
 def hand_over(keeper: socket.socket) -> None:
-    """Let the keeper have this process's network namespace."""
+    """Send the keeper this process's network namespace."""
     namespace = os.open(NETWORK, os.O_RDONLY | os.O_CLOEXEC)
-    socket.send_fds(keeper, [json.dumps({"namespace": True}).encode()], [namespace])
+    socket.send_fds(keeper, [json.dumps(messages.encode_event(Namespace())).encode()], [namespace])
     os.close(namespace)
 
 
-def changes() -> socket.socket:
-    """Tells that something has become of a link."""
-    told = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
-    told.bind((0, _LINKS_CHANGE))
-    return told
+def link_changes() -> socket.socket:
+    """A socket that can be read whenever a link has changed."""
+    changes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
+    changes.bind((0, _LINKS_CHANGE))
+    return changes
 
 
 def pass_bridged_frames() -> None:
-    """Have frames that only pass the bridge go through no rules of this network namespace.
+    """Exempt frames that only pass the bridge from the rules of this network namespace.
 
-    Where the node has br_netfilter loaded, Podman's address translation would rewrite them otherwise, and each would
-    cost more than the rest of its way through the bridge (seen on 6.18).
+    Where the node has br_netfilter loaded, Podman's address translation would rewrite them, and the rules would cost
+    more than the rest of a frame's way through the bridge (seen on 6.18).
     """
     for setting in RULES:
         with suppress(OSError):
@@ -74,27 +76,26 @@ def pass_bridged_frames() -> None:
 
 
 class Holder:
-    def __init__(self, keeper: socket.socket, here: Links, told: socket.socket, watch: Watch) -> None:
+    def __init__(self, keeper: socket.socket, here: Links, changes: socket.socket, watch: Watch) -> None:
         self.keeper = keeper
         self.here = here
-        self.told = told
+        self.changes = changes
         self.watch = watch
-        self.gateway: dict[str, Any] | None = None
-        self.up: set[str] = set()
+        self.gateway: Gateway | None = None
         self._ended = False
 
     def serve(self) -> None:
         pass_bridged_frames()
         self.watch.on(self.keeper.fileno(), self._obey)
-        self.watch.on(self.told.fileno(), self._look)
+        self.watch.on(self.changes.fileno(), self._links_changed)
         self.connect()
         while not self._ended:
             self.watch.once()
 
     def connect(self) -> None:
-        """Have what root has plugged be of use, whenever it is there; nothing that was done is done again."""
-        # Any of them may go at any moment; a bridge that has gone is an invalid one to the kernel, and a router without
-        # its link cannot be reached (seen on 6.18).
+        """Connect the links that root has plugged; what is connected already stays as it is."""
+        # Any link may go at any moment. For a bridge that has gone the kernel says EINVAL, and a router whose link has
+        # gone cannot be reached (seen on 6.18).
         with ignoring(errno.ENODEV, errno.EINVAL):
             self._connect_fabric()
         with ignoring(errno.ENODEV, errno.ENETUNREACH):
@@ -109,7 +110,6 @@ class Holder:
             self.here.put_below(end, bridge)
         if link["state"] != "up":
             self.here.set_up(end)
-        self._tell_up("fabric")
 
     def _connect_uplink(self) -> None:
         end = self.here.index(ENDS["uplink"])
@@ -119,24 +119,16 @@ class Holder:
         if link["state"] == "up":
             return
         with ignoring(errno.EEXIST):
-            self.here.give_address(end, IPv4Interface(self.gateway["address"]))
+            self.here.give_address(end, IPv4Interface(self.gateway.address))
         self.here.set_up(end)
-        # After a second plugging it went with the first.
+        # The route of an earlier plugging is gone with its link.
         with ignoring(errno.EEXIST):
-            self.here.ip.route("add", dst="default", gateway=self.gateway["router"])
-        self._tell_up("uplink")
+            self.here.ip.route("add", dst="default", gateway=self.gateway.router)
 
-    def _tell_up(self, what: str) -> None:
-        if what not in self.up:
-            self.up.add(what)
-            # If he is gone, that is heard next.
-            with suppress(OSError):
-                self.keeper.send(json.dumps({"up": what}).encode())
-
-    def _look(self) -> None:
-        # What it says is of no interest, nor what was lost of it.
+    def _links_changed(self) -> None:
+        # The content does not matter: `connect` looks at all links.
         with suppress(OSError):
-            while self.told.recv(PIECE):
+            while self.changes.recv(PIECE):
                 pass
         self.connect()
 
@@ -145,15 +137,20 @@ class Holder:
             packet, descriptors, _, _ = socket.recv_fds(self.keeper, LONGEST, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             packet, descriptors = b"", []
-        match json.loads(packet) if packet else None:
-            case None:
-                self._ended = True
-            case {"gateway": dict(gateway)}:
+        if not packet:
+            self._ended = True
+            return
+        match messages.decode_holder_command(json.loads(packet)):
+            case Gateway() as gateway:
                 self.gateway = gateway
                 self.connect()
-            case {"forward": [str(address), int(port)]}:
-                door, kernel, namespace = descriptors
-                Thread(target=forward, args=(door, kernel, namespace, (address, port)), daemon=True).start()
+            case Forward(address, port):
+                listener, kernel, namespace = descriptors
+                Thread(target=forward, args=(listener, kernel, namespace, (address, port)), daemon=True).start()
+            case None:
+                pass
+            case unknown:
+                assert_never(unknown)
 
 
 @contextmanager

@@ -9,14 +9,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from moorage.common.description import Mooring
 from moorage.common.errors import MoorageError
 from moorage.common.podman import inside
-from moorage.user.network import forward as visitor
+from moorage.user import messages
+from moorage.user.messages import Forward, Gateway, HolderCommand, Namespace
+from moorage.user.network import forward
 
 # By where it really is: in there Podman has a /run of its own.
 PYTHON: Final = Path(sys.executable).parent.resolve() / Path(sys.executable).name
@@ -27,80 +29,76 @@ LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True)
-class Forward:
-    """The door stays ours, so that nobody else can stand behind it."""
+class Forwarding:
+    """A command to forward, and what comes with it. The listener stays open here: no one else can take its port."""
 
-    address: str
-    port: int
-    door: socket.socket
+    command: Forward
+    listener: socket.socket
     namespace: int
 
 
-class Hold:
-    """`hand_up` gets a descriptor of the namespace, which it does not keep."""
+class HolderClient:
+    """Starts the holder, and starts it again; Podman makes the network namespace if there is none yet."""
 
-    def __init__(self, mooring: Mooring, hand_up: Callable[[int], object]) -> None:
-        """Into the namespace, which is made for it if there is none; that takes its time, and is not waited for."""
+    def __init__(self, mooring: Mooring, on_namespace: Callable[[int], object]) -> None:
+        """`on_namespace` is called with a descriptor of the namespace, which is closed afterwards."""
         self.mooring = mooring
-        self.hand_up = hand_up
-        self.up: set[str] = set()
-        # What a next holder is told, too.
-        self.forwards: list[Forward] = []
+        self.on_namespace = on_namespace
+        # A holder that is started again gets them, too.
+        self.forwardings: list[Forwarding] = []
         self._start()
 
     def _start(self) -> None:
         self.gone = False
-        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             argv = [str(self.mooring.podman), "unshare", "--rootless-netns", *HOLDER]
             environment = inside({"LC_ALL": "C.UTF-8", **os.environ}, self.mooring.places)
             self.process = subprocess.Popen(
                 argv, env=environment, cwd="/", stdin=theirs.fileno(), start_new_session=True
             )
-        if self.mooring.gateway:
-            self._say({"gateway": asdict(self.mooring.gateway)})
+        if gateway := self.mooring.gateway:
+            self._send(Gateway(gateway.address, gateway.router))
 
     def start_again(self) -> None:
-        """Another one in place of one that has ended, which has not finished anything; it hands up what it finds."""
-        self.link.close()
-        # If it has ended as well, that is heard next.
+        """Start another holder in place of one that has ended; it hands over its namespace again."""
+        self.connection.close()
+        # If it ends as well, `receive` notices that next.
         with suppress(MoorageError):
             self._start()
-            for one in self.forwards:
-                self._tell(one)
+            for forwarding in self.forwardings:
+                self._send_forwarding(forwarding)
 
     def fileno(self) -> int:
-        return self.link.fileno()
+        return self.connection.fileno()
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         try:
-            packet, descriptors, _, _ = socket.recv_fds(self.link, LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
+            packet, descriptors, _, _ = socket.recv_fds(self.connection, LONGEST, 1, socket.MSG_CMSG_CLOEXEC)
         except ConnectionError:
             packet, descriptors = b"", []
-        match json.loads(packet) if packet else None:
-            case None:
-                self.gone = True
-            case {"namespace": True}:
-                self.hand_up(descriptors[0])
-            case {"up": str(what)}:
-                self.up.add(what)
+        if not packet:
+            self.gone = True
+        elif messages.decode_holder_event(json.loads(packet)) == Namespace():
+            self.on_namespace(descriptors[0])
         for descriptor in descriptors:
             os.close(descriptor)
 
     def forward(self, address: str, port: int, process: int) -> int:
-        """The port of this node's loopback by which that address is reached, as from the network of that process."""
-        door = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
+        """Forward to an address in the network of that process; return the port on this node's loopback."""
+        listener = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
         namespace = os.open(Path(f"/proc/{process}/ns/net"), os.O_RDONLY | os.O_CLOEXEC)
-        self.forwards.append(Forward(address, port, door, namespace))
-        self._tell(self.forwards[-1])
-        return int(door.getsockname()[1])
+        self.forwardings.append(Forwarding(Forward(address, port), listener, namespace))
+        self._send_forwarding(self.forwardings[-1])
+        return int(listener.getsockname()[1])
 
-    def _tell(self, one: Forward) -> None:
-        with visitor.kernel() as kernel:
-            self._say({"forward": [one.address, one.port]}, one.door.fileno(), kernel.fileno(), one.namespace)
+    def _send_forwarding(self, one: Forwarding) -> None:
+        with forward.kernel() as kernel:
+            self._send(one.command, one.listener.fileno(), kernel.fileno(), one.namespace)
 
-    def _say(self, message: dict[str, object], *descriptors: int) -> None:
+    def _send(self, command: HolderCommand, *descriptors: int) -> None:
         try:
-            socket.send_fds(self.link, [json.dumps(message).encode()], descriptors)
+            packet = json.dumps(messages.encode_command(command)).encode()
+            socket.send_fds(self.connection, [packet], descriptors)
         except OSError as error:
             raise MoorageError(f"the holder of the job's network does not listen: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The agents of a job, as `moorage run` sees them: one srun, its channel, and what each node has said."""
+"""The agents of a job, as `moorage run` sees them: one srun, its channel, and the state of each node."""
 
 from __future__ import annotations
 
@@ -8,73 +8,215 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import IO, Any, Final
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import IO, Any, Final, assert_never
 
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
 from moorage.common.events import Watch
-from moorage.user.channel import Ear, Message, Mouth
+from moorage.user import messages
+from moorage.user.channel import Receiver, Sender
+from moorage.user.messages import (
+    ClusterUp,
+    Command,
+    Down,
+    DownRequested,
+    Failed,
+    Invited,
+    Join,
+    KeeperEvent,
+    Log,
+    Note,
+    PhaseBegun,
+    PlugWanted,
+    Ready,
+    Signalled,
+    Step,
+    Used,
+    Without,
+)
 
 MOST_LINES: Final = 2000
-LEAVING: Final = 5.0
-# Until a node tells of a phase of its own.
+# srun has this long to end after its standard input is closed.
+CLOSING: Final = 5.0
+# The phase of a node whose agent has not reported one.
 AT_FIRST: Final = "starting the agents"
 
-# srun's words (up to 26.05).
+# The words of srun (up to 26.05).
 _NODE_FAILURE: Final = re.compile(r"srun: error: Node failure on (\S+?)\.?")
-# Of one that ends by itself the code is told, and it has said why before, if it could be started at all.
+# An agent that exits by itself has reported why, unless it could not even be started.
 _KILLED: Final = re.compile(r"srun: error: (\S+): tasks? \S+: (?!Exited)(.+)")
-_ENDED: Final = re.compile(r"srun: error: (\S+): tasks? \S+: (Exited.*)")
+_EXITED: Final = re.compile(r"srun: error: (\S+): tasks? \S+: (Exited.*)")
+
+
+class NodeState(Enum):
+    """The state of one node, as its agent, srun and the first node of the cluster report it."""
+
+    # Nothing has been heard from the node's agent.
+    UNHEARD = auto()
+    # The agent reports the phases of its start.
+    STARTING = auto()
+    # The node has all that the job asked for.
+    READY = auto()
+    # The start has failed.
+    FAILED = auto()
+    # The cluster's first node has given this node up, and the node itself has reported no failure.
+    ABSENT = auto()
+    # The node was ready, and has failed since.
+    LOST = auto()
+
+
+class Need(Enum):
+    """Whether a job can start without a node; `require=` of its spec says so, but nothing starts without the first."""
+
+    REQUIRED = auto()
+    OPTIONAL = auto()
+
+
+class Meaning(Enum):
+    """What a node's state means for the start of the job."""
+
+    WAIT = auto()
+    GO_ON = auto()
+    FAIL = auto()
+
+
+# The states that can follow on a state. Any other report about the node comes too late and changes nothing: the first
+# cause of a failure is the one that counts.
+TRANSITIONS: Final[Mapping[NodeState, frozenset[NodeState]]] = {
+    NodeState.UNHEARD: frozenset({NodeState.STARTING, NodeState.READY, NodeState.FAILED, NodeState.ABSENT}),
+    NodeState.STARTING: frozenset({NodeState.READY, NodeState.FAILED, NodeState.ABSENT}),
+    NodeState.READY: frozenset({NodeState.LOST}),
+    NodeState.FAILED: frozenset(),
+    NodeState.ABSENT: frozenset({NodeState.READY, NodeState.FAILED}),
+    NodeState.LOST: frozenset(),
+}
+
+MEANING: Final[Mapping[NodeState, Mapping[Need, Meaning]]] = {
+    NodeState.UNHEARD: {Need.REQUIRED: Meaning.WAIT, Need.OPTIONAL: Meaning.WAIT},
+    NodeState.STARTING: {Need.REQUIRED: Meaning.WAIT, Need.OPTIONAL: Meaning.WAIT},
+    NodeState.READY: {Need.REQUIRED: Meaning.GO_ON, Need.OPTIONAL: Meaning.GO_ON},
+    NodeState.FAILED: {Need.REQUIRED: Meaning.FAIL, Need.OPTIONAL: Meaning.GO_ON},
+    # A required node that is absent makes the cluster's first node fail, which says more about it.
+    NodeState.ABSENT: {Need.REQUIRED: Meaning.WAIT, Need.OPTIONAL: Meaning.GO_ON},
+    NodeState.LOST: {Need.REQUIRED: Meaning.FAIL, Need.OPTIONAL: Meaning.GO_ON},
+}
 
 
 @dataclass
-class Words:
-    """What the agents have said so far."""
+class Record:
+    """What the agents have reported besides the state of their nodes."""
 
-    ready: set[str] = field(default_factory=set)
-    # Which phase of its start each node has told of last.
-    phases: dict[str, str] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    usage: dict[str, dict[str, Any]] = field(default_factory=dict)
+    usage: list[Used] = field(default_factory=list)
     # By what they are of, and on which node.
     logs: dict[str, str] = field(default_factory=dict)
-    # What the first node's cluster is called, and where its API is.
-    cluster: dict[str, str] = field(default_factory=dict)
-    # Who is not in it, as its first node has found.
-    without: set[str] = field(default_factory=set)
-    down_asked_for: bool = False
-    # Its number in the job.
+    cluster: ClusterUp | None = None
+    # The number of the agents' step in the job.
     step: str = ""
 
-    @property
-    def heard_of(self) -> set[str]:
-        return self.ready | self.failures.keys() | self.phases.keys()
 
-
-class Crew:
-    """`tell` gets every message that is not only for the record: what to show, what was not foreseen."""
+class Agents:
+    """`tell` gets the events that the job's output shows; the lines of a job of several nodes name the node."""
 
     def __init__(
-        self, nodes: int, watch: Watch, tell: Callable[[str, str], object], first: str = "", require: str = "all"
+        self,
+        nodes: Sequence[str],
+        watch: Watch,
+        tell: Callable[[PhaseBegun | Note | Signalled | DownRequested], object],
+        require: str = "all",
     ) -> None:
-        self.nodes = nodes
+        """The nodes are in the job's order, by Slurm's names."""
+        self.nodes = tuple(nodes)
         self.watch = watch
         self.tell = tell
-        # Nothing goes on without this node, and without the others only if not all are required.
-        self.first = first
         self.require = require
-        self.words = Words()
-        # What srun, or a site's own programs around a task, had to say.
+        self.states = dict.fromkeys(self.nodes, NodeState.UNHEARD)
+        self.record = Record()
+        # The output of srun, and of a site's own programs around a task.
         self.noise: deque[str] = deque(maxlen=MOST_LINES)
         self.process: subprocess.Popen[bytes] | None = None
+        self._causes: dict[str, str] = {}
+        self._phases: dict[str, str] = {}
+        # How the agents of these nodes have ended, in srun's words.
+        self._exited: dict[str, str] = {}
+        self._untold: list[str] = []
         self._open: set[int] = set()
-        self._told: set[str] = set()
-        # How, in srun's words.
-        self._ended: dict[str, str] = {}
+
+    def need(self, node: str) -> Need:
+        return Need.REQUIRED if self.require == "all" or node == self.nodes[0] else Need.OPTIONAL
+
+    def meaning(self, node: str) -> Meaning:
+        return MEANING[self.states[node]][self.need(node)]
+
+    @property
+    def required(self) -> list[str]:
+        return [node for node in self.nodes if self.need(node) is Need.REQUIRED]
+
+    @property
+    def usable(self) -> bool:
+        """Every required node is ready, so that the script could run with the nodes that are ready now."""
+        return not self.gone and all(self.states[node] is NodeState.READY for node in self.required)
+
+    @property
+    def settled(self) -> bool:
+        """No node has to be waited for."""
+        return all(self.meaning(node) is not Meaning.WAIT for node in self.nodes)
+
+    @property
+    def ready(self) -> bool:
+        """The script can run. The first node of a cluster has waited for every node that will be in the cluster."""
+        return self.usable and (self.settled or self.record.cluster is not None)
+
+    @property
+    def failure(self) -> str:
+        """Why the job cannot continue, in one line; empty if it can."""
+        for node in self._causes:
+            if self.meaning(node) is Meaning.FAIL:
+                return self._line(node, self._causes[node])
+        return self._end_of_step if self.gone else ""
+
+    @property
+    def gone(self) -> bool:
+        """The step is over, and all of its output has been read."""
+        return self.process is None or (not self._open and self.process.poll() is not None)
+
+    @property
+    def unheard(self) -> list[str]:
+        """The required nodes whose agents have not reported anything."""
+        return [node for node in self.required if self.states[node] is NodeState.UNHEARD]
+
+    @property
+    def exited_unheard(self) -> dict[str, str]:
+        """The nodes whose agents have ended before anything was heard of them, and how; a report may still arrive."""
+        return {node: how for node, how in self._exited.items() if self.states[node] is NodeState.UNHEARD}
+
+    def fail_exited(self) -> None:
+        """Wait no longer for a report of the agents that have ended."""
+        for node, how in self.exited_unheard.items():
+            self._fail(node, f"its agent has ended without a word, as Slurm says: {how}")
+
+    def take_losses(self) -> list[str]:
+        """A line for each failure since the last call."""
+        losses, self._untold = self._untold, []
+        return [self._line(node, self._causes[node]) for node in losses]
+
+    def take_end(self) -> list[str]:
+        """A line that the step is over; none if every node has failed by itself before that."""
+        return [self._end_of_step] if len(self._causes) < len(self.nodes) else []
+
+    def late(self) -> list[str]:
+        """A line for each node that is neither ready nor failed."""
+        late = (NodeState.UNHEARD, NodeState.STARTING, NodeState.ABSENT)
+        return [self._line(node, "it did not get ready in time") for node in self.nodes if self.states[node] in late]
+
+    def phases(self) -> list[str]:
+        """A line for each node that is not ready: the phase of its start."""
+        unready = (node for node in self.nodes if self.states[node] is not NodeState.READY)
+        return [self._line(node, self._phases.get(node, AT_FIRST)) for node in unready]
 
     def start(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
-        """In a session of its own: what a terminal sends is for the script."""
+        """Start srun, in a session of its own: the signals of a terminal are for the script."""
         pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(
@@ -82,109 +224,34 @@ class Crew:
             )
         except OSError as error:
             raise MoorageError(f"{argv[0]} cannot be started: {error.strerror}") from error
-        # It may end some time after its streams: that, too, is to be waited for.
+        # srun may end some time after its streams.
         self._handle = os.pidfd_open(self.process.pid)
         self.watch.on(self._handle, lambda: self.watch.off(self._handle))
         for stream in (self.process.stdout, self.process.stderr):
             if stream:
                 self._listen(stream)
 
-    @property
-    def ready(self) -> bool:
-        """All that can be had: the first node of a cluster has waited for every other one that will be in it."""
-        heard_of = self.words.ready | self.words.failures.keys()
-        if self.enough and (self.words.cluster or len(heard_of) >= self.nodes):
-            return True
-        return len(self.words.ready) == self.nodes
-
-    @property
-    def settled(self) -> bool:
-        """Who is in the cluster has all that is its own, which may take a moment longer than the first node waits."""
-        heard_of = self.words.ready | self.words.failures.keys() | self.words.without
-        return self.gone or bool(self.failure) or len(heard_of) >= self.nodes
-
-    @property
-    def enough(self) -> bool:
-        """It could be gone on without whoever is not there."""
-        return self.require == "any" and self.first in self.words.ready and not self.gone
-
-    @property
-    def gone(self) -> bool:
-        """The step is over, and nothing of what it said is left to be read."""
-        return self.process is None or (not self._open and self.process.poll() is not None)
-
-    @property
-    def failure(self) -> str:
-        """What is wrong with the agents, so that it cannot be gone on, in a line; empty while nothing is."""
-        for node, cause in self.words.failures.items():
-            if self.require == "all" or node == self.first:
-                return self._by(node, cause)
-        return self._end if self.gone else ""
-
-    def losses(self) -> list[str]:
-        """What is wrong with any of them, and was not told of yet."""
-        new = {node: cause for node, cause in self.words.failures.items() if node not in self._told}
-        self._told |= new.keys()
-        return [self._by(node, cause) for node, cause in new.items()]
-
-    def end(self) -> list[str]:
-        """That the step is over; it says nothing new once each node was lost by itself."""
-        return [self._end] if len(self.words.failures) < self.nodes else []
-
-    @property
-    def _end(self) -> str:
-        last = next((line for line in reversed(self.noise) if line.strip()), "")
-        return f"the step of the agents has ended{': ' + last if last else ''}"
-
-    def silent(self, hosts: Sequence[str]) -> list[str]:
-        """Of whom it is not known whether they will ever be ready."""
-        known = self.words.ready | self.words.failures.keys()
-        return [self._by(node, "it did not get ready in time") for node in hosts if node not in known]
-
-    def unheard(self, hosts: Sequence[str]) -> list[str]:
-        """Whose agents have not said a word, where it cannot be gone on without them."""
-        heard_of = self.words.heard_of
-        needed = hosts if self.require == "all" else [self.first]
-        return [node for node in needed if node not in heard_of]
-
-    @property
-    def mute(self) -> dict[str, str]:
-        """Whose agents have ended, and how, of those that have not said a word; it may still be on its way."""
-        heard_of = self.words.heard_of
-        return {node: how for node, how in self._ended.items() if node not in heard_of}
-
-    def lose_mute(self) -> None:
-        for node, how in self.mute.items():
-            self._lose(node, f"its agent has ended without a word, as Slurm says: {how}")
-
-    def late(self, hosts: Sequence[str]) -> list[str]:
-        """What those are at who are not ready."""
-        return [self._by(node, self.words.phases.get(node, AT_FIRST)) for node in hosts if node not in self.words.ready]
-
-    def _by(self, node: str, cause: str) -> str:
-        return f"{node}: {cause}" if self.nodes > 1 else cause
-
-    def command(self, word: str, **fields: object) -> None:
-        """To every agent."""
+    def command(self, command: Command) -> None:
+        """Send a command to every agent."""
         if self.process and self.process.stdin:
             with suppress(OSError):
-                Mouth(self.process.stdin.write).say({"command": word, **fields})
+                Sender(self.process.stdin.write).send(messages.encode_command(command))
 
-    def dismiss(self, limit: float) -> bool:
-        """Have the agents take everything down; False if they were not done within the limit, and had to be ended."""
-        self.command("down")
-        done = self.watch.until(lambda: self.gone, Deadline(limit))
+    def tear_down(self, timeout: float) -> bool:
+        """Have the agents tear everything down; False if they have not done so in time, and had to be ended."""
+        self.command(Down())
+        done = self.watch.until(lambda: self.gone, Deadline(timeout))
         self.close()
         return done
 
     def close(self) -> None:
-        """The end of its input ends every agent, and so does the end of srun."""
+        """End the agents by closing their standard input, and kill srun if it does not end then."""
         if self.process is None:
             return
         if self.process.stdin:
             with suppress(OSError):
                 self.process.stdin.close()
-        self.watch.until(lambda: self.gone, Deadline(LEAVING))
+        self.watch.until(lambda: self.gone, Deadline(CLOSING))
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -197,14 +264,22 @@ class Crew:
         self.process = None
         self._open.clear()
 
-    def _listen(self, stream: IO[bytes]) -> None:
-        ear = Ear()
-        self._open.add(stream.fileno())
-        self.watch.on(stream.fileno(), lambda: self._hear(stream.fileno(), ear))
+    @property
+    def _end_of_step(self) -> str:
+        last = next((line for line in reversed(self.noise) if line.strip()), "")
+        return f"the step of the agents has ended{': ' + last if last else ''}"
 
-    def _hear(self, descriptor: int, ear: Ear) -> None:
+    def _line(self, node: str, text: str) -> str:
+        return f"{node}: {text}" if len(self.nodes) > 1 else text
+
+    def _listen(self, stream: IO[bytes]) -> None:
+        receiver = Receiver()
+        self._open.add(stream.fileno())
+        self.watch.on(stream.fileno(), lambda: self._receive(stream.fileno(), receiver))
+
+    def _receive(self, descriptor: int, receiver: Receiver) -> None:
         chunk = os.read(descriptor, 1 << 16)
-        for message in ear.hear(chunk) if chunk else ear.end():
+        for message in receiver.receive(chunk) if chunk else receiver.end():
             if isinstance(message, str):
                 self.noise.append(message)
                 self._note_failed_nodes(message)
@@ -215,57 +290,82 @@ class Crew:
             self._open.discard(descriptor)
 
     def _note_failed_nodes(self, line: str) -> None:
-        """Of these no agent will say anything any more, and yet the step goes on while there are others."""
+        """Note the nodes whose agents srun reports as ended; the step goes on while there are others."""
+        several = len(self.nodes) > 1
         if found := _NODE_FAILURE.fullmatch(line.strip()):
-            self._lose_all(found[1], "the node has failed, as Slurm says")
-        elif self.nodes > 1 and (found := _KILLED.fullmatch(line.strip())):
-            self._lose_all(found[1], f"its agent was ended, as Slurm says: {found[2]}")
-        elif self.nodes > 1 and (found := _ENDED.fullmatch(line.strip())):
-            self._ended |= dict.fromkeys(self._named(found[1]), found[2])
+            for node in self._expanded(found[1]):
+                self._fail(node, "the node has failed, as Slurm says")
+        elif several and (found := _KILLED.fullmatch(line.strip())):
+            for node in self._expanded(found[1]):
+                self._fail(node, f"its agent was ended, as Slurm says: {found[2]}")
+        elif several and (found := _EXITED.fullmatch(line.strip())):
+            self._exited |= dict.fromkeys(self._expanded(found[1]), found[2])
 
-    def _lose_all(self, nodes: str, cause: str) -> None:
-        for node in self._named(nodes):
-            self._lose(node, cause)
-
-    def _named(self, nodes: str) -> Sequence[str]:
-        # Only here: most jobs have one node.
+    def _expanded(self, nodes: str) -> list[str]:
+        # Imported only here: most jobs have one node.
         from moorage.common.nodelist import expand
 
         with suppress(MoorageError):
-            return expand(nodes, self.nodes)
-        return ()
+            return [node for node in expand(nodes, len(self.nodes)) if node in self.states]
+        return []
 
-    def _lose(self, node: str, cause: str) -> None:
-        self.words.failures.setdefault(node, cause)
-        self.command("without", node=node)
+    def _change(self, node: str, state: NodeState) -> bool:
+        if possible := state in TRANSITIONS[self.states[node]]:
+            self.states[node] = state
+        return possible
 
-    def _note(self, message: Message) -> None:
-        node = str(message.get("node", "?"))
-        match message:
-            case {"event": "phase", "text": str(text)}:
-                self.words.phases[node] = text
-                self.tell("phase", text if self.nodes == 1 else f"{node}: {text}")
-            case {"event": "step", "id": str(number)}:
-                self.words.step = number
-            case {"event": "ready"}:
-                self.words.ready.add(node)
-            case {"event": "failed", "cause": str(cause)}:
-                self._lose(node, cause)
-            case {"event": "join", "node": _, **invitation}:
-                self.command("join", **invitation)
-            case {"event": "cluster", "name": str(name), "server": str(server), **more}:
-                self.words.without.update(more.get("without", ()))
-                self.words.cluster = {"name": name, "server": server}
-            case {"event": "log", "of": str(of), "text": str(text)}:
-                title = f"{of} on {node}"
-                self.words.logs[title] = self.words.logs.get(title, "") + text
-            case {"event": "usage"}:
-                self.words.usage[node] = message
-            case {"event": "signal", "signal": str(signal)}:
-                self.tell("signal", signal)
-            case {"event": "note", "text": str(text)}:
-                self.tell("note", f"{node}: {text}")
-            case {"event": "down asked for"}:
-                self.words.down_asked_for = True
+    def _fail(self, node: str, cause: str) -> None:
+        """Note a failure and its cause, and tell the other nodes not to wait for this one."""
+        was_ready = self.states[node] is NodeState.READY
+        if self._change(node, NodeState.LOST if was_ready else NodeState.FAILED):
+            self._causes[node] = cause
+            self._untold.append(node)
+        self.command(Without(node))
+
+    def _note(self, message: Mapping[str, Any]) -> None:
+        node, event = messages.sender(message), messages.decode_event(message)
+        if event is None or node not in self.states:
+            self.noise.append(str(message))
+        else:
+            self._handle_event(node, event)
+
+    def _handle_event(self, node: str, event: KeeperEvent) -> None:
+        match event:
+            case PhaseBegun(_, text):
+                self._change(node, NodeState.STARTING)
+                self._phases[node] = text
+                self.tell(replace(event, text=self._line(node, text)))
+            case Ready():
+                self._change(node, NodeState.READY)
+            case Failed(cause):
+                self._fail(node, cause)
+            case Invited(invitation):
+                self.command(Join(invitation))
+            case ClusterUp():
+                self.record.cluster = event
+                for absent in self.states.keys() & set(event.without):
+                    self._change(absent, NodeState.ABSENT)
+            case Note(text):
+                self.tell(Note(f"{node}: {text}"))
+            case Signalled() | DownRequested():
+                self.tell(event)
+            case Step() | Log() | Used() | PlugWanted():
+                self._keep(node, event)
             case _:
-                self.noise.append(str(message))
+                assert_never(event)
+
+    def _keep(self, node: str, event: Step | Log | Used | PlugWanted) -> None:
+        """Keep what is only for the record."""
+        match event:
+            case Step(number):
+                self.record.step = number
+            case Log(of, text):
+                title = f"{of} on {node}"
+                self.record.logs[title] = self.record.logs.get(title, "") + text
+            case Used():
+                self.record.usage.append(event)
+            case PlugWanted():
+                # Only a keeper sends it, and its agent does not pass it on.
+                pass
+            case _:
+                assert_never(event)

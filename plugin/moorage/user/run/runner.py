@@ -1,4 +1,4 @@
-"""`moorage run`: a job's task, which brings up what the job asked for, runs its script, and takes everything down."""
+"""`moorage run`: the job's task. It prepares what the job asked for, runs its script, and tears everything down."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 from moorage.common import command, podman, spec
 from moorage.common.deadline import Deadline
@@ -19,19 +19,21 @@ from moorage.common.events import Signals, Watch, heeded, name
 from moorage.common.progress import Progress, duration, size
 from moorage.user import failure_report
 from moorage.user.cluster import kind_progress, kubeconfig
+from moorage.user.messages import Down, DownRequested, Note, PhaseBegun, Signalled
 from moorage.user.run import srun
-from moorage.user.run.agents import AT_FIRST, Crew
+from moorage.user.run.agents import AT_FIRST, Agents
 from moorage.user.run.script import Script, Strays, end_as
 
-# While there is no script yet they end its start; any other waits for the script.
+# Before the script runs, these signals end the start; any other signal waits for the script.
 ENDS_THE_START: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
-# Below the environment of each node's own release: in a site that is being upgraded they differ.
+# Each node has its own release, which may differ while a site is being upgraded.
 AGENT: Final = ("bin/python3", "-I", "-m", "moorage", "agent")
-# What the agents' own limits may take together, and what it takes until we hear of it.
-LEEWAY: Final = 10.0
-ENDING: Final = 5.0
-# Until nodes that have joined a cluster tell of it, once its first one has seen them.
-FOLLOWING: Final = 30.0
+# The agents have this much longer than the keepers' timeout: the agents' own timeouts, and the way of their reports.
+AGENTS_EXTRA: Final = 10.0
+# The report of an agent that has ended may arrive so much later; scancel has as long.
+LAST_REPORT: Final = 5.0
+# The nodes of a cluster have this long to report that they are ready, once the first node has.
+REST_OF_CLUSTER: Final = 30.0
 STRAY: Final = (
     "{0} was sent to this job's steps, whose agents do not heed it, and not to its script:"
     " that takes `scancel --batch`, or --signal=B:{0}@SECONDS"
@@ -54,7 +56,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> int:
-    """What the job's task ends with: an exit code, or -N for signal N."""
+    """Run the script; return the exit code of the job's task, or -N for signal N."""
     try:
         mooring = Mooring.of_this_job(environ)
         has = srun.nodes(environ)
@@ -84,14 +86,16 @@ class Runner:
         self.progress = progress
         self.signals = signals
         self.watch = watch
-        # Of the nodes that the job has, the first few may be all that take part.
-        self.hosts = mooring.hosts if mooring.nodes < has else ()
-        self.crew = Crew(mooring.nodes, watch, self._hear, mooring.hosts[0], mooring.spec.require)
+        # srun has to name the nodes if only the first ones of the job take part.
+        self.nodelist = mooring.hosts if mooring.nodes < has else ()
+        self.agents = Agents(mooring.hosts[: mooring.nodes], watch, self._show, mooring.spec.require)
         self.strays = Strays()
         self.script: Script | None = None
         self.pending: list[int] = []
         self.start_up = 0.0
-        self._lost = False
+        self._down_requested = False
+        # The agents are torn down early, or their end has been reported.
+        self._end_told = False
 
     def run(self, argv: Sequence[str]) -> int:
         self.watch.on(self.signals.descriptor, self._take_signals)
@@ -111,14 +115,14 @@ class Runner:
         self.progress.phase(AT_FIRST)
         self.srun = srun.srun(self.mooring.srun, self.environ)
         agent = [str(self.mooring.places.release / AGENT[0]), *AGENT[1:]]
-        argv = srun.argv(self.srun, self.mooring.job, self.crew.nodes, agent, self.hosts)
-        self.crew.start(argv, srun.environment(self.environ))
+        argv = srun.argv(self.srun, self.mooring.job, len(self.agents.nodes), agent, self.nodelist)
+        self.agents.start(argv, srun.environment(self.environ))
         self._await_ready()
         if self._deadly:
             raise Interrupted(self._deadly[0])
-        if self.crew.failure:
-            raise MoorageError(self.crew.failure)
-        losses = (*self.crew.losses(), *self.crew.silent(self.mooring.hosts))
+        if self.agents.failure:
+            raise MoorageError(self.agents.failure)
+        losses = (*self.agents.take_losses(), *self.agents.late())
         kept = self._kept("; ".join(losses)) if losses else ""
         for loss in losses:
             self.progress.say(f"not there: {loss}; the rest goes on, as required{kept}")
@@ -126,102 +130,113 @@ class Runner:
         self.progress.say(f"ready after {duration(self.start_up)}")
 
     def _await_ready(self) -> None:
-        """Each agent keeps limits of its own once it runs; that they do run, and all of it together, is ours to see."""
-        limit, agents, hosts = self._longest_start, self._longest_silence, self.mooring.hosts
-        deadline = Deadline(limit)
-        if not self._hear_of_all(deadline.within(agents)):
-            missing = ", ".join(self.crew.unheard(hosts))
-            raise MoorageError(f"{AT_FIRST}: not done after {agents:g} s, nothing was heard of {missing}")
-        if not self.watch.until(self._started, deadline, self.progress.tick) and not self.crew.enough:
-            raise MoorageError(f"{'; '.join(self.crew.late(hosts))}: not ready after {limit:g} s")
-        if self.crew.words.cluster:
-            last = Deadline(FOLLOWING * self.mooring.kubernetes.patience)
-            self.watch.until(lambda: self.crew.settled or bool(self._deadly), last, self.progress.tick)
+        """Wait until the script can run.
 
-    def _hear_of_all(self, deadline: Deadline) -> bool:
-        while not self._heard_of():
-            if not self.watch.until(lambda: self._heard_of() or bool(self.crew.mute), deadline, self.progress.tick):
+        An agent that runs has timeouts of its own. The timeouts here are for agents that do not start, and for the
+        start as a whole.
+        """
+        timeout, silence = self._start_timeout, self._silence_timeout
+        deadline = Deadline(timeout)
+        if not self._hear_of_required(deadline.within(silence)):
+            missing = ", ".join(self.agents.unheard)
+            raise MoorageError(f"{AT_FIRST}: not done after {silence:g} s, nothing was heard of {missing}")
+        if not self.watch.until(self._started, deadline, self.progress.tick) and not self.agents.usable:
+            raise MoorageError(f"{'; '.join(self.agents.phases())}: not ready after {timeout:g} s")
+        if self.agents.record.cluster:
+            last = Deadline(REST_OF_CLUSTER * self.mooring.kubernetes.patience)
+            self.watch.until(lambda: self.agents.settled or self._ended(), last, self.progress.tick)
+
+    def _hear_of_required(self, deadline: Deadline) -> bool:
+        """Wait until every required node has reported something, or its agent has ended; False at the deadline."""
+        agents = self.agents
+
+        def heard() -> bool:
+            return self._started() or not agents.unheard
+
+        while not heard():
+            if not self.watch.until(lambda: heard() or bool(agents.exited_unheard), deadline, self.progress.tick):
                 return False
-            self.watch.until(lambda: self._heard_of() or not self.crew.mute, Deadline(ENDING))
-            self.crew.lose_mute()
+            self.watch.until(lambda: heard() or not agents.exited_unheard, Deadline(LAST_REPORT))
+            agents.fail_exited()
         return True
 
-    def _heard_of(self) -> bool:
-        return self._started() or not self.crew.unheard(self.mooring.hosts)
-
     @property
-    def _longest_silence(self) -> float:
+    def _silence_timeout(self) -> float:
         return self.mooring.waits.agents + self.mooring.waits.others
 
     @property
-    def _longest_start(self) -> float:
-        waits, patience = self.mooring.waits, self.mooring.kubernetes.patience
-        cluster = kind_progress.longest(patience, self.crew.nodes) if self.mooring.spec.cluster == "kind" else 0
-        return self._longest_silence + waits.podman + cluster
+    def _start_timeout(self) -> float:
+        waits, slowness = self.mooring.waits, self.mooring.kubernetes.patience
+        kind = self.mooring.spec.cluster == "kind"
+        cluster = kind_progress.longest(slowness, len(self.agents.nodes)) if kind else 0
+        return self._silence_timeout + waits.podman + cluster
 
     def _started(self) -> bool:
-        return self.crew.ready or bool(self.crew.failure or self._deadly)
+        return self.agents.ready or self._ended()
+
+    def _ended(self) -> bool:
+        """Whether the start is over without a script that could run."""
+        return bool(self.agents.failure or self._deadly)
 
     @property
     def _deadly(self) -> list[int]:
         return [number for number in self.pending if number in ENDS_THE_START]
 
     def _follow(self, argv: Sequence[str]) -> int:
-        """Run the script; whatever becomes of the agents meanwhile, its code is the job's."""
+        """Run the script; its exit code is the job's, whatever happens to the agents meanwhile."""
         environ = podman.script(spec.without(self.environ), self.mooring.places)
-        if cluster := self.crew.words.cluster:
-            environ = kubeconfig.script(environ, self.mooring.places, **cluster)
+        if cluster := self.agents.record.cluster:
+            environ = kubeconfig.script(environ, self.mooring.places, cluster.name, cluster.server)
         self.script = script = Script(argv, environ)
-        self.watch.on(script.handle, lambda: None)
         for number in self.pending:
             script.signal(number)
-        while script.code is None:
-            self.watch.once(self.strays.patience)
-            self._look_after_crew()
-            for stray in self.strays.certain():
-                self.progress.say(STRAY.format(stray))
-        self.watch.off(script.handle)
+        with self.watch.noticing(script.handle):
+            while script.code is None:
+                self.watch.once(self.strays.timeout)
+                self._look_after_agents()
+                for stray in self.strays.certain():
+                    self.progress.say(STRAY.format(stray))
         return script.code
 
-    def _look_after_crew(self) -> None:
-        if self.crew.words.down_asked_for and not self.crew.gone:
-            self.crew.words.down_asked_for = False
-            self.crew.command("down")
-            self._lost = True
+    def _look_after_agents(self) -> None:
+        if self._down_requested and not self.agents.gone:
+            self._down_requested = False
+            self.agents.command(Down())
+            self._end_told = True
             self.progress.say("taken down early, as asked for; the script goes on")
             return
-        losses = self.crew.losses()
-        if self.crew.gone and not self._lost:
-            self._lost = True
-            losses += self.crew.end()
-            self._end_step()
+        losses = self.agents.take_losses()
+        if self.agents.gone and not self._end_told:
+            self._end_told = True
+            losses += self.agents.take_end()
+            self._cancel_step()
         kept = self._kept("; ".join(losses)) if losses else ""
         for loss in losses:
             self.progress.say(f"lost: {loss}; the script goes on without it{kept}")
 
-    def _end_step(self) -> None:
-        """Agents that nobody hears any more do not hear of the end of the job either (24.11)."""
-        if self.crew.gone and self.crew.words.step:
-            argv = srun.end_argv(self.srun, self.mooring.job, self.crew.words.step)
+    def _cancel_step(self) -> None:
+        """Cancel the step of agents without a connection: such agents do not notice the end of the job (24.11)."""
+        if self.agents.gone and self.agents.record.step:
+            argv = srun.end_argv(self.srun, self.mooring.job, self.agents.record.step)
             with suppress(MoorageError):
-                command.run(argv, env=srun.environment(self.environ), limit=ENDING)
+                command.run(argv, env=srun.environment(self.environ), limit=LAST_REPORT)
 
     def _end(self) -> None:
-        if self.crew.process is None:
+        if self.agents.process is None:
             return
-        if not self.crew.dismiss(self.mooring.waits.kill + LEEWAY):
+        if not self.agents.tear_down(self.mooring.waits.kill + AGENTS_EXTRA):
             self.progress.say("the agents did not end in time: the node's warden and Epilog remove what is left")
         if self.start_up:
             self.progress.say(self._account())
 
     def _account(self) -> str:
-        """Start-up, and the use of all nodes: CPU time together, memory where it was highest."""
+        """How long the job was up, the CPU time of all nodes, and the memory of the node that used most."""
         line = f"started in {duration(self.start_up)}, was up for {duration(self.progress.elapsed - self.start_up)}"
-        usage = self.crew.words.usage.values()
+        usage = self.agents.record.usage
         if not usage:
             return f"{line}; nothing is known of what was used"
-        seconds = sum(float(one["cpu_seconds"]) for one in usage)
-        peaks = [int(one["memory_peak"]) for one in usage if one.get("memory_peak")]
+        seconds = sum(one.cpu_seconds for one in usage)
+        peaks = [one.memory_peak for one in usage if one.memory_peak]
         memory = f", at most {size(max(peaks))} of memory" if peaks else ""
         return f"{line}; used {duration(seconds)} of CPU time{memory}"
 
@@ -233,37 +248,42 @@ class Runner:
             else:
                 self.pending.append(number)
 
-    def _hear(self, kind: str, text: str) -> None:
-        match kind:
-            case "phase":
+    def _show(self, event: PhaseBegun | Note | Signalled | DownRequested) -> None:
+        match event:
+            case PhaseBegun(_, text):
                 self.progress.phase(text)
-            case "signal":
-                self.strays.told(text)
-            case _:
+            case Signalled(signal_name):
+                self.strays.told(signal_name)
+            case Note(text):
                 self.progress.say(text)
+            case DownRequested():
+                self._down_requested = True
+            case _:
+                assert_never(event)
 
     def _report(self, cause: str) -> None:
         self.progress.say(f"{cause}{self._kept(cause)}")
 
     def _kept(self, cause: str) -> str:
-        """Where all is that may help to understand it: in a file, whose place is to be said with the cause."""
+        """Write a report of all that may explain the cause; return a remark that names its file."""
         submitted = Path(self.environ.get("SLURM_SUBMIT_DIR", "."))
         parts = {
             "cause": cause,
             "phases": "\n".join(self.progress.lines),
             "this job": repr(self.mooring),
-            "srun and the tasks": "\n".join(self.crew.noise),
-            f"{failure_report.ROOTS} on {self.mooring.node}": failure_report.roots_words(self.mooring.places.run),
-            **self.crew.words.logs,
+            "srun and the tasks": "\n".join(self.agents.noise),
+            f"{failure_report.ROOT_LOG} on {self.mooring.node}": failure_report.root_log(self.mooring.places.run),
+            **self.agents.record.logs,
         }
         kept = failure_report.write([submitted, Path.home()], f"moorage-{self.mooring.job}", parts)
         return f" (more in {kept})" if kept else ""
 
 
-def answers(door: Path) -> bool:
+def answers(path: Path) -> bool:
+    """Whether a process listens on this socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            connection.connect(os.fspath(door))
+            connection.connect(os.fspath(path))
         except OSError:
             return False
     return True

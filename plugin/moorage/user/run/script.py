@@ -1,4 +1,4 @@
-"""A job's own script: the child for which everything else is there."""
+"""The job's own script, and the signals that Slurm sends instead of it to the agents."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from moorage.common.deadline import Deadline
 from moorage.common.errors import UserError
 from moorage.common.events import OF_TERMINAL
 
-# Slurm signals the steps of a job one after the other.
-PATIENCE: Final = 3.0
-# It sends these before others of its own accord, or to stop and go on.
+# Slurm signals the steps of a job one after the other, the job's task within this time.
+STRAY_TIMEOUT: Final = 3.0
+# Slurm itself sends these before other signals, or to stop and continue a job.
 OF_NO_INTEREST: Final = frozenset({"CONT", "TSTP"})
 
 
 class Script:
-    """It runs with its own arguments and the standard streams of the job.
+    """The script runs with its own arguments and the standard streams of the job.
 
-    Its process group is its own, so that a `kill 0` in it is its own affair, unless there is a terminal, which would
-    stop it for reading there.
+    It has its own process group, so that a `kill 0` in it ends nothing else. On a terminal it has not, because the
+    terminal would stop a script of another group when that reads.
     """
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -40,20 +40,20 @@ class Script:
 
     @property
     def code(self) -> int | None:
-        """How it ended, if it has: an exit code, or -N for signal N."""
+        """The exit code, or -N for signal N; None while the script runs."""
         return self.process.poll()
 
     def signal(self, number: int) -> None:
-        """Hand on what Slurm has sent to us in its place; a terminal has sent it the same already."""
+        """Pass on a signal that Slurm has sent to this process; a terminal has sent it to the script already."""
         if not (self.on_terminal and number in OF_TERMINAL):
             with suppress(OSError):
                 signal.pidfd_send_signal(self.handle, number)
 
 
 def end_as(code: int) -> NoReturn:
-    """End as the script did: by the same signal, too, so that Slurm records for the job what it would without us."""
+    """End as the script did, also by the same signal, so that Slurm records the same for the job as without us."""
     if code < 0:
-        # One core dump is enough, and it is the script's.
+        # The script has dumped its core; a second core dump is of no use.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         with suppress(OSError, ValueError):
             signal.signal(-code, signal.SIG_DFL)
@@ -64,28 +64,30 @@ def end_as(code: int) -> NoReturn:
 
 
 class Strays:
-    def __init__(self, patience: float | None = None) -> None:
-        self._patience = PATIENCE if patience is None else patience
+    """Signals that have reached the agents and not the job's task, and so not the script."""
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self._timeout = STRAY_TIMEOUT if timeout is None else timeout
         self._waiting: dict[str, Deadline] = {}
         self._settled = set(OF_NO_INTEREST)
 
     def told(self, name: str) -> None:
-        """The agents have got it."""
+        """The agents have got this signal."""
         if name not in self._settled:
-            self._waiting.setdefault(name, Deadline(self._patience))
+            self._waiting.setdefault(name, Deadline(self._timeout))
 
     def received(self, name: str) -> None:
-        """So has the job's task."""
+        """The job's task has got it."""
         self._settled.add(name)
         self._waiting.pop(name, None)
 
     @property
-    def patience(self) -> float | None:
-        """When to look again; None unless something is waited for."""
+    def timeout(self) -> float | None:
+        """The seconds until another signal is certain; None if no signal is waited for."""
         return min((deadline.left for deadline in self._waiting.values()), default=None)
 
     def certain(self) -> list[str]:
-        """Those of which it is certain by now; each once."""
+        """The signals that are certain by now not to reach the job's task; each once."""
         found = [name for name, deadline in self._waiting.items() if deadline.passed]
         for name in found:
             self.received(name)

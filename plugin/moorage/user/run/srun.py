@@ -1,4 +1,4 @@
-"""The step in which the agents of a job run: two tasks a node, beside everything else that the job does."""
+"""The step in which the agents of a job run: two tasks on each node, beside the job's other steps."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from moorage.common.participants import heterogeneous
 
 NAME: Final = "moorage"
 TASKS: Final = 2
-# SLURM_LOCALID of the two.
+# SLURM_LOCALID of the agent; the other task is the placeholder.
 AGENT: Final = 0
 
-# The job, and the controller to ask about it. All else of Slurm's would shape the step as if the user had asked for it.
+# The job, and its controller. Slurm's other variables would change the step as if the user had asked for it.
 NAMES_THE_JOB: Final = ("SLURM_JOB_ID", "SLURM_CONF", "SLURM_CLUSTER_NAME", "SLURM_WORKING_CLUSTER", "SLURM_JWT")
-# The rest of an environment may hold anything: a library path of the user's can keep srun from starting.
+# Other variables can do harm: a user's library path can keep srun from starting.
 PERSONAL: Final = ("HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
-# The nodes of a cluster have them from whoever makes them, for what pods fetch.
+# The nodes of a cluster need them to fetch images.
 PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 
-# Seen with 24.11 and 26.05. Each is given, because srun also takes them from the job (--hint, --gres, ...), from its
-# environment and from slurm.conf.
+# Seen with 24.11 and 26.05. Each option is given, because srun also takes defaults from the job (--hint, --gres, ...),
+# from its environment and from slurm.conf.
 OPTIONS: Final[Mapping[str, str | None]] = {
     "job-name": NAME,
-    # The share: all that the job has on each node, held together with the job's other steps.
+    # The step has all that the job has on each node, and shares it with the job's other steps.
     "overlap": None,
     "overcommit": None,
     "mem": "0",
@@ -35,22 +35,22 @@ OPTIONS: Final[Mapping[str, str | None]] = {
     "mem-bind": "none",
     "distribution": "block",
     "resv-ports": "0",
-    # The tasks are no MPI programs: one may end, or a node be lost, and the others go on.
+    # The tasks are no MPI programs: when one ends, or a node is lost, the others go on.
     "mpi": "none",
     "kill-on-bad-exit": "0",
     "wait": "0",
     "no-kill": None,
-    # The streams are a channel: whole, to and from every task, with no label. --unbuffered would put a terminal there.
+    # The streams are a channel to and from every task, without labels. --unbuffered would make them a terminal.
     "input": "all",
     "output": "all",
     "error": "all",
-    # A site's own programs around a step of the user's.
+    # A site's own programs are for steps of the user's.
     "prolog": "none",
     "epilog": "none",
     "export": "ALL",
-    # Limits of the login node where the job was submitted.
+    # These would be the limits of the login node.
     "propagate": "NONE",
-    # A directory that no node lacks, and that no file server has.
+    # Every node has this directory, and it is not on a file server.
     "chdir": "/",
 }
 
@@ -58,7 +58,7 @@ OPTIONS: Final[Mapping[str, str | None]] = {
 def argv(
     srun: Path, job: int, nodes: int, program: Sequence[str], hosts: Sequence[str] = (), tasks: int = TASKS
 ) -> list[str]:
-    """On `hosts`, so many as `nodes` says, or on all that the job has."""
+    """The command that runs a program on these hosts, or on all nodes of the job; `nodes` is their number."""
     shape: dict[str, object] = {"jobid": job, "nodes": nodes, "ntasks": nodes * tasks, "ntasks-per-node": tasks}
     if hosts:
         shape["nodelist"] = ",".join(hosts)
@@ -68,7 +68,7 @@ def argv(
 
 
 def end_argv(srun: Path, job: int, number: str) -> list[str]:
-    """What ends the step, whose agents heed no other signal."""
+    """The command that ends the step; its agents ignore all other signals."""
     return [str(srun.with_name("scancel")), "--quiet", "--signal=KILL", f"{job}.{number}"]
 
 
@@ -78,7 +78,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def nodes(environ: Mapping[str, str]) -> int:
-    """How many nodes the job has."""
+    """The number of the job's nodes."""
     if "SLURM_HET_SIZE" in environ:
         raise heterogeneous()
     number = environ.get("SLURM_JOB_NUM_NODES", "")
@@ -88,7 +88,7 @@ def nodes(environ: Mapping[str, str]) -> int:
 
 
 def srun(known: Path | None, environ: Mapping[str, str]) -> Path:
-    """The site's own, by its absolute path: there may be another one in the user's PATH."""
+    """The site's srun, by its absolute path: the user's PATH may lead to another one."""
     if known and known.is_file():
         return known
     for path in (command.PATH, environ.get("PATH", "")):

@@ -41,7 +41,11 @@ def registry(request: pytest.FixtureRequest, files: Path, contents: dict[str, by
 
 
 def names(engine: Engine) -> list[str]:
-    return [name for image in json.loads(engine.moorage("image", "list", "--json").stdout) for name in image["names"]]
+    return [
+        name
+        for image in json.loads(engine.moorage("image", "list", "--json").stdout)["images"]
+        for name in image["names"]
+    ]
 
 
 def add(engine: Engine, name: str, *words: str | Path, password: str = PASSWORD, ok: tuple[int, ...] = (0,)) -> str:

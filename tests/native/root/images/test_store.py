@@ -21,7 +21,7 @@ UPPER = layer(Member("etc/motd", data=b"new\n"), directory("data"), Member("data
 
 
 def listed(engine: Engine) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(engine.moorage("image", "list", "--json").stdout)
+    found: list[dict[str, Any]] = json.loads(engine.moorage("image", "list", "--json").stdout)["images"]
     return found
 
 
@@ -121,6 +121,6 @@ def test_two_commands_do_not_meet(engine: Engine, store: Store) -> None:
 
 
 def test_a_store_that_others_can_write_is_refused(engine: Engine, store: Store) -> None:
-    engine.moorage("image", "list")
+    engine.moorage("image", "remove")
     store.path.chmod(0o755)
     assert "is not a directory of root's alone" in engine.moorage("image", "list", ok=(1,)).stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from ipaddress import IPv4Interface
 from pathlib import Path
 
@@ -73,6 +74,12 @@ def test_what_is_refused(hosts: list[Host], listed: Path, names: list[str], inte
     with inside(hosts[0].namespace), pytest.raises(MoorageError) as refusal:
         peers.fabric(17, names, "n1", Rule(file=listed, interface=interface), Site())
     assert str(refusal.value) == line
+
+
+def test_a_file_of_another_user_names_nobodys_peers(hosts: list[Host], listed: Path) -> None:
+    os.chown(listed, 65534, -1)
+    with inside(hosts[0].namespace), pytest.raises(MoorageError, match="can be written by others than root"):
+        peers.fabric(17, ["n1", "n2"], "n1", Rule(file=listed), Site())
 
 
 def test_hosts_behind_a_router_lie_on_the_interface_that_leads_there(hosts: list[Host], listed: Path) -> None:

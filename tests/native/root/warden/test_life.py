@@ -65,7 +65,7 @@ class TestEnd:
         await_gone(tree)
         used = saved().usage
         assert used
-        assert warden_protocol.call(SOCKET, "usage", 5) == used.as_dict()
+        assert warden_protocol.call(SOCKET, warden_protocol.Usage(), 5) == used.as_dict()
 
     def test_nobody_moves_in_again(self, agent: Peer, placeholder: Peer, tree: Path) -> None:
         """Until the end `user/cgroup.procs` is the owner's, and the placeholder still lives in there."""
@@ -191,4 +191,4 @@ def test_on_a_full_disk_all_of_it_ends_as_well(
         agent.kill()
         assert ended(child, 5)
         await_same(tree.exists, False)
-        assert warden_protocol.call(SOCKET, "usage", 5)["cpu_seconds"] >= 0
+        assert warden_protocol.call(SOCKET, warden_protocol.Usage(), 5)["cpu_seconds"] >= 0

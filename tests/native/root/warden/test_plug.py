@@ -30,7 +30,7 @@ from support.unit import confine
 
 USERS = 0x10000000
 OWN = "/proc/self/ns/net"
-REQUEST = warden_protocol.request("plug", {"what": "fabric"})
+REQUEST = warden_protocol.encode(warden_protocol.Plug("fabric"))
 
 
 @pytest.fixture

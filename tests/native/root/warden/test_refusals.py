@@ -176,11 +176,11 @@ class TestPatience:
             placeholder.do(keep_connection)
         assert len(descriptors(manager)) < before + 12
         with pytest.raises(warden_protocol.Refused, match="nothing has been delegated"):
-            warden_protocol.call(SOCKET, "usage", 1)
+            warden_protocol.call(SOCKET, warden_protocol.Usage(), 1)
 
     def test_descriptors_that_are_sent_along_are_not_kept(self, manager: Manager, agent: Peer) -> None:
         before = descriptors(manager)
-        agent.do(send_descriptors, warden_protocol.request("usage"), "/dev/null", "/dev/zero")
+        agent.do(send_descriptors, warden_protocol.encode(warden_protocol.Usage()), "/dev/null", "/dev/zero")
         # After its answer it still tells the journal.
         await_same(lambda: descriptors(manager), before)
 
@@ -212,9 +212,8 @@ class TestPatience:
         assert Process.of(manager.pid).alive
 
     def test_a_second_request_ends_the_connection(self, manager: Manager, agent: Peer) -> None:
-        assert b"one request a connection" in agent.do(
-            exchange, warden_protocol.request("lend"), warden_protocol.request("lend")
-        )
+        lend = warden_protocol.encode(warden_protocol.Lend())
+        assert b"one request a connection" in agent.do(exchange, lend, lend)
 
 
 class TestUnforeseen:

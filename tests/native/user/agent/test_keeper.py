@@ -20,7 +20,8 @@ import pytest
 from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
 from moorage.user.agent import delegated_cgroup, exec_client, exec_server
-from moorage.user.agent.keeper import HOLDERS
+from moorage.user.agent.keeper import MORE_HOLDERS
+from moorage.user.messages import Down, DownRequested, Failed, Log, Note, Plugged, PlugWanted, Ready
 from moorage.user.network import holder_client
 from support.cgroups import await_event, members
 from support.hung import await_blocked, hung_mount
@@ -36,7 +37,7 @@ AS_USER: dict[str, Any] = {"user": USER, "group": USER, "extra_groups": []}
 
 @pytest.fixture
 def scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(exec_server, "PARTING", 1.0)
+    monkeypatch.setattr(exec_server, "GRACE", 1.0)
     monkeypatch.setattr(delegated_cgroup, "LINGERING", 0.5)
     with node(monkeypatch) as scope:
         prepared()
@@ -55,7 +56,7 @@ def keeper(scope: Path, mooring: Mooring) -> Iterator[Keeper]:
 
 
 @pytest.mark.usefixtures("keeper")
-class TestErrands:
+class TestExecutions:
     @pytest.mark.parametrize("code", [0, 1, 7, 125, 255])
     def test_exit_code(self, code: int) -> None:
         assert called("sh", "-c", f"exit {code}") == (code, "", "")
@@ -153,7 +154,7 @@ class TestInTheTree:
         with call("sh", "-c", "trap '' TERM; sh -c 'while :; do sleep 60; done' & echo $$ $!; wait; wait") as process:
             pids = [int(pid) for pid in next(lines(process)).split()]
             process.kill()
-        assert not ended(pids[0], limit=exec_server.PARTING / 2)
+        assert not ended(pids[0], limit=exec_server.GRACE / 2)
         assert all(ended(pid) for pid in pids)
         # It waits for this without turning in circles.
         assert cpu_time(keeper.pid) - before < 0.5
@@ -189,11 +190,11 @@ class TestInTheTree:
         monitor = "setsid $XDG_RUNTIME_DIR/conmon -c '$XDG_RUNTIME_DIR/sleep 600; :' >&- 2>&- <&- & sleep 0.3"
         called("sh", "-c", monitor)
         called("true")
-        assert "no cgroup of its own" in keeper.expect("note")["text"]
+        assert "no cgroup of its own" in keeper.expect(Note).text
         called("true")
-        keeper.say({"command": "down"})
+        keeper.command(Down())
         assert keeper.wait() == 0
-        assert "note" not in str(keeper.rest())
+        assert not [one for one in keeper.rest() if isinstance(one, Note)]
 
 
 class TestRefusals:
@@ -211,7 +212,7 @@ class TestRefusals:
     def test_a_keeper_that_ends_meanwhile(self, keeper: Keeper) -> None:
         with call("sh", "-c", "echo up; sleep 600") as process:
             assert next(lines(process)) == "up"
-            keeper.say({"command": "down"})
+            keeper.command(Down())
             assert process.wait(LIMIT) == exec_client.NOT_RUN
             assert process.stderr
             assert process.stderr.read() == b"the-real-podman: this job's tree was taken down\n"
@@ -248,7 +249,7 @@ class TestEnd:
             " setsid sh -c 'trap \"\" TERM; echo $$; exec sleep 600 2>&- >&-' & sleep 0.2",
         )
         assert members(keeper.tree / "a" / "b") == [int(out)]
-        keeper.say({"command": "down"})
+        keeper.command(Down())
         assert keeper.wait() == 0
         await_event(keeper.tree, "populated 0")
         assert ended(int(out))
@@ -256,7 +257,7 @@ class TestEnd:
         assert not PLACES.socket.exists()
 
     def test_the_end_of_the_agent_is_the_end(self, keeper: Keeper) -> None:
-        keeper.link.close()
+        keeper.connection.close()
         assert keeper.wait() == 0
         await_event(keeper.tree, "populated 0")
 
@@ -269,7 +270,7 @@ class TestEnd:
             waiting.begin(os.listdir, place)
             await_blocked(waiting.pid)
             began = time.monotonic()
-            keeper.say({"command": "down"})
+            keeper.command(Down())
             assert keeper.wait() == 0
             assert time.monotonic() - began < WAITS["kill"] / 2
             assert ended(other.pid)
@@ -290,8 +291,8 @@ class TestEnd:
     def test_down_is_handed_on_and_answered_by_the_end(self, keeper: Keeper) -> None:
         with connected() as connection:
             connection.sendall(len(exec_client.DOWN).to_bytes(exec_client.LENGTH, "big") + exec_client.DOWN)
-            keeper.expect("down asked for")
-            keeper.say({"command": "down"})
+            keeper.expect(DownRequested)
+            keeper.command(Down())
             assert connection.recv(1) == b""
         assert keeper.wait() == 0
 
@@ -326,19 +327,19 @@ class TestBeginning:
                     os.chown(keeper.tree, 0, 0)
                 case "podman":
                     mooring.podman.write_text("#!/bin/sh\necho 'Error: no subuids' >&2\nexit 1\n")
-            keeper.say({"tree": str(keeper.tree)})
-            assert cause in keeper.expect("failed")["cause"]
+            keeper.delegate()
+            assert cause in keeper.expect(Failed).cause
             assert keeper.wait() == 1
             if spoil == "podman":
-                assert "Error: no subuids" in keeper.expect("log")["text"]
+                assert "Error: no subuids" in keeper.expect(Log).text
 
     def test_too_few_open_files(self, scope: Path, mooring: Mooring) -> None:
         with Keeper(mooring, scope, first=few_files) as keeper:
-            keeper.say({"tree": str(keeper.tree)})
+            keeper.delegate()
             line = (
                 "`ulimit -Hn` allows 1000 open files where 1024 are needed: ask the site to raise that limit of slurmd"
             )
-            assert keeper.expect("failed")["cause"] == line
+            assert keeper.expect(Failed).cause == line
             assert keeper.wait() == 1
 
     def test_too_few_cpus_for_a_cluster(self, scope: Path) -> None:
@@ -346,14 +347,14 @@ class TestBeginning:
         spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None}
         settled = {"image": "localhost/node:v1.36.3", "least_memory": 1}
         with Keeper(moored({"spec": spec, "kubernetes": settled}), scope, first=few_cpus) as keeper:
-            keeper.say({"tree": str(keeper.tree)})
-            cause = keeper.expect("failed")["cause"]
+            keeper.delegate()
+            cause = keeper.expect(Failed).cause
             assert re.fullmatch(r"this job has 1 CPU and \w+ on its node, .* 2 CPUs .*: add --cpus-per-task=2", cause)
             assert keeper.wait() == 1
 
     def test_no_tree(self, scope: Path, mooring: Mooring) -> None:
         with Keeper(mooring, scope) as keeper:
-            keeper.link.close()
+            keeper.connection.close()
             assert keeper.wait() == 0
 
 
@@ -389,8 +390,8 @@ def test_a_network_that_nobody_can_hold_is_a_failure_at_once(scope: Path) -> Non
     text = mooring.podman.read_text()
     mooring.podman.write_text(text.replace("    if [ ", '    [ "$1" != --rootless-netns ] || exit 1\n    if [ ', 1))
     with Keeper(mooring, scope) as keeper:
-        keeper.say({"tree": str(keeper.tree)})
-        assert "let anybody hold" in keeper.expect("failed", LIMIT / 2)["cause"]
+        keeper.delegate()
+        assert "let anybody hold" in keeper.expect(Failed, LIMIT / 2).cause
 
 
 def test_the_network_has_another_holder_after_one_that_was_killed(scope: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -410,17 +411,17 @@ keeper.recv(1)
 """
     monkeypatch.setattr(holder_client, "HOLDER", (str(interpreter()), "-Ic", code))
     with Keeper(mooring, scope) as keeper:
-        keeper.say({"tree": str(keeper.tree)})
-        keeper.expect("plug")
-        keeper.say({"plugged": "fabric"})
-        keeper.expect("ready")
-        for _ in range(HOLDERS):
+        keeper.delegate()
+        keeper.expect(PlugWanted)
+        keeper.command(Plugged("fabric"))
+        keeper.expect(Ready)
+        for _ in range(MORE_HOLDERS):
             until(held.exists)
             kill_and_forget(held)
-            assert keeper.expect("plug")["what"] == "fabric"
+            assert keeper.expect(PlugWanted).what == "fabric"
         until(held.exists)
         kill_and_forget(held)
-        assert "not held any more" in keeper.expect("note")["text"]
+        assert "not held any more" in keeper.expect(Note).text
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,9 +21,11 @@ from moorage.common.events import Watch
 from moorage.common.podman import Places
 from moorage.common.spec import Spec
 from moorage.linux.links import Links
+from moorage.user import messages
+from moorage.user.messages import Forward, Gateway, HolderCommand, Namespace
 from moorage.user.network import forward, holder, holder_client
 from moorage.user.network.bridge import BRIDGE
-from moorage.user.network.holder_client import Hold
+from moorage.user.network.holder_client import HolderClient
 from support.hosts import Host, bare_host
 from support.namespaces import inside
 from support.peers import Peer
@@ -33,26 +34,23 @@ LIMIT = 10.0
 STRANGER = 54321
 PACKAGE = Path(moorage.__file__).parents[1]
 PROGRAM = f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); from moorage.user.network.holder import main; main()"
-GATEWAY = {"address": "100.96.0.2/30", "router": "100.96.0.1", "mtu": 1500}
+GATEWAY = Gateway("100.96.0.2/30", "100.96.0.1")
 
 
 class Holding:
-    """A holder in a job's network, and our end of what it hears; `root` is the node."""
+    """A holder in a job's network, and the keeper's end of its connection; `root` is the node."""
 
     def __init__(self, inner: Host, root: Host) -> None:
         self.inner, self.root = inner, root
-        self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.link.settimeout(LIMIT)
+        self.connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.connection.settimeout(LIMIT)
         with theirs, inside(inner.namespace):
             self.process = subprocess.Popen([sys.executable, "-Ic", PROGRAM], stdin=theirs.fileno())
-        packet, (self.namespace,), _, _ = socket.recv_fds(self.link, 4096, 1)
-        assert json.loads(packet) == {"namespace": True}
+        packet, (self.namespace,), _, _ = socket.recv_fds(self.connection, 4096, 1)
+        assert messages.decode_holder_event(json.loads(packet)) == Namespace()
 
-    def say(self, message: dict[str, Any], *descriptors: int) -> None:
-        socket.send_fds(self.link, [json.dumps(message).encode()], descriptors)
-
-    def hear(self) -> dict[str, Any]:
-        return dict(json.loads(self.link.recv(4096)))
+    def command(self, command: HolderCommand, *descriptors: int) -> None:
+        socket.send_fds(self.connection, [json.dumps(messages.encode_command(command)).encode()], descriptors)
 
     def plug(self, name: str) -> None:
         """As the warden does it, by the descriptor alone."""
@@ -88,7 +86,7 @@ def holding() -> Iterator[Holding]:
     with bare_host() as inner, bare_host() as root:
         held = Holding(inner, root)
         yield held
-        held.link.close()
+        held.connection.close()
         assert held.process.wait(LIMIT) == 0
         os.close(held.namespace)
 
@@ -114,7 +112,6 @@ class TestFabric:
         bridge = holding.make_bridge()
         holding.plug("fabric0")
         assert holding.below("fabric0", bridge)
-        assert holding.hear() == {"up": "fabric"}
 
     def test_a_bridge_that_comes_later(self, holding: Holding) -> None:
         holding.plug("fabric0")
@@ -144,13 +141,12 @@ class TestFabric:
 
 class TestUplink:
     def test_it_gets_its_address_and_becomes_the_way_out(self, holding: Holding) -> None:
-        holding.say({"gateway": GATEWAY})
+        holding.command(GATEWAY)
         for _ in range(2):
             holding.plug("uplink0")
             assert soon(lambda: ways_out(holding.inner) == ["100.96.0.1"])
             (address,) = holding.inner.ip.get_addr(family=socket.AF_INET, index=holding.inner.index("uplink0"))
             assert (address.get_attr("IFA_LOCAL"), address["prefixlen"]) == ("100.96.0.2", 30)
-        assert holding.hear() == {"up": "uplink"}
 
     def test_without_a_gateway_it_is_left_alone(self, holding: Holding) -> None:
         holding.plug("uplink0")
@@ -184,20 +180,18 @@ class TestWhatGoesAtTheWorstMoment:
     @pytest.fixture
     def here(self, inner: Host) -> Iterator[holder.Holder]:
         keeper, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with keeper, theirs, holder.changes() as told, Watch() as watch:
-            yield holder.Holder(theirs, Fleeting(inner.ip), told, watch)
+        with keeper, theirs, holder.link_changes() as changes, Watch() as watch:
+            yield holder.Holder(theirs, Fleeting(inner.ip), changes, watch)
 
     def test_the_bridge(self, here: holder.Holder, inner: Host) -> None:
         here.connect()
         assert BRIDGE not in inner.links()
-        assert here.up == set()
 
     def test_the_way_out(self, here: holder.Holder, inner: Host) -> None:
         inner.ip.link("del", index=inner.index(BRIDGE))
         here.gateway = GATEWAY
         here.connect()
         assert "uplink0" not in inner.links()
-        assert here.up == set()
 
 
 class TestForward:
@@ -217,7 +211,7 @@ class TestForward:
     def port(self, holding: Holding, container: Host, server: socket.socket) -> int:
         with socket.create_server(("127.0.0.1", 0)) as door, forward.kernel() as kernel:
             descriptors = door.fileno(), kernel.fileno(), container.namespace
-            holding.say({"forward": list(server.getsockname())}, *descriptors)
+            holding.command(Forward(*server.getsockname()), *descriptors)
             return int(door.getsockname()[1])
 
     def test_both_ways_to_the_end(self, port: int, server: socket.socket) -> None:
@@ -311,31 +305,31 @@ def test_the_next_holder_has_the_same_ports(tmp_path: Path, monkeypatch: pytest.
     with bare_host() as container, inside(container.namespace):
         server = socket.create_server(("127.0.0.1", 0))
         server.settimeout(LIMIT)
-        holds = Hold(mooring, handed.append)
-        port = holds.forward("127.0.0.1", server.getsockname()[1], os.getpid())
+        holder_of_job = HolderClient(mooring, handed.append)
+        port = holder_of_job.forward("127.0.0.1", server.getsockname()[1], os.getpid())
         for number in range(1, 3):
-            holds.hear()
+            holder_of_job.receive()
             assert len(handed) == number
             with socket.create_connection(("127.0.0.1", port), LIMIT) as client, server.accept()[0] as inner:
                 inner.sendall(b"hello")
                 inner.close()
                 assert everything(client) == b"hello"
             if number == 1:
-                end(holds)
-                holds.start_again()
+                end(holder_of_job)
+                holder_of_job.start_again()
         server.close()
-    end(holds)
-    holds.link.close()
-    for one in holds.forwards:
-        one.door.close()
+    end(holder_of_job)
+    holder_of_job.connection.close()
+    for one in holder_of_job.forwardings:
+        one.listener.close()
         os.close(one.namespace)
 
 
-def end(holds: Hold) -> None:
-    holds.process.kill()
-    holds.process.wait()
-    while not holds.gone:
-        holds.hear()
+def end(client: HolderClient) -> None:
+    client.process.kill()
+    client.process.wait()
+    while not client.gone:
+        client.receive()
 
 
 def answers_to_strangers(port: int, count: int) -> set[bytes]:

@@ -42,7 +42,7 @@ TREE = Path("job_17/step_0/user/task_1/k8s")
 
 @pytest.fixture
 def scope(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(script, "PATIENCE", 0.5)
+    monkeypatch.setattr(script, "STRAY_TIMEOUT", 0.5)
     with node(monkeypatch) as scope:
         prepared(limits=replace(LIMITS, lend_wait=LIMIT))
         yield scope
@@ -359,7 +359,7 @@ class TestNetwork:
         )
         agent = code.replace(
             "from moorage.cli",
-            f"from moorage.user.network import holder_client as client; client.HOLDER = {holder!r}; from moorage.cli",
+            f"from moorage.user.network import holder_client; holder_client.HOLDER = {holder!r}; from moorage.cli",
         )
         monkeypatch.setattr(runner, "AGENT", (program, "-Ic", agent))
         return found

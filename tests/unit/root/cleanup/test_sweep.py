@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -145,7 +147,8 @@ def test_there_is_a_limit(cleared: list[int]) -> None:
 class TestCommand:
     @pytest.fixture(autouse=True)
     def root(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        """The command sees root; whoever runs the test owns the state files, and the check of their owner sees that."""
+        monkeypatch.setattr(verb, "os", SimpleNamespace(geteuid=lambda: 0))
 
     def test_by_itself_it_only_says(self, cleared: list[int], capsys: pytest.CaptureFixture[str]) -> None:
         state(17, boot=EARLIER)
@@ -158,6 +161,14 @@ class TestCommand:
         assert verb.main(["--now"]) == 0
         assert capsys.readouterr().out == "job 17 was removed: the node has booted since\n"
         assert cleared == [17]
+
+    def test_for_programs(self, cleared: list[int], capsys: pytest.CaptureFixture[str]) -> None:
+        state(17, boot=EARLIER)
+        assert verb.main(["--json"]) == 0
+        why = "the node has booted since"
+        one = {"job": 17, "verdict": f"would be removed: {why}", "why": why, "cleaned_up": False, "left": []}
+        assert json.loads(capsys.readouterr().out) == {"schema": 1, "acted": False, "jobs": [one]}
+        assert cleared == []
 
     def test_prometheus_is_told_once_it_is_done(
         self, cleared: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -194,7 +205,7 @@ class TestCommand:
         )
 
     def test_it_is_roots(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        monkeypatch.setattr(verb, "os", SimpleNamespace(geteuid=lambda: 1000))
         with pytest.raises(UserError, match="only root"):
             verb.main([])
         assert not issubclass(UserError, UsageError)

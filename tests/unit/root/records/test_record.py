@@ -52,7 +52,7 @@ def kept(place: Path) -> list[dict[str, Any]]:
 
 
 def test_every_name_and_word_is_documented() -> None:
-    text = (Path(__file__).parents[4] / "docs/operations.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/reference/records.md").read_text()
     names = {*record.ended(state(), Course(), [], EPILOG), *record.DESCRIBED}
     names |= {*record.refused(JOB, None, Finding("x", "y", "z"), 0.0), "features", "versions"}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []

@@ -10,12 +10,8 @@ import pytest
 from moorage.common import job, phases
 from moorage.common.errors import MoorageError
 from moorage.common.job import Job
-from moorage.common.phases import named
 from moorage.root.records import start_log
 from moorage.root.records.start_log import Course, Step, hear, note, read
-from moorage.user.agent import agent, keeper
-from moorage.user.cluster import kind_progress, other_node
-from moorage.user.cluster.kind_progress import Phase
 
 JOB = Job(17, 0, 1000, 1000, "alice", "n1", frozenset({"job_17"}))
 
@@ -129,22 +125,9 @@ def test_how_long_it_was_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of((1, "prolog")).up is None
 
 
-def test_every_phase_has_a_name() -> None:
-    """What is told of a start and has none ends in a heap of all such."""
-    told = [one for one in (*vars(kind_progress).values(), *kind_progress.OF_KIND.values()) if isinstance(one, Phase)]
-    assert len(told) > 8
-    names = {named(one.text) for one in told}
-    assert phases.OTHER not in names
-    assert named(other_node.INVITED) == "invitation"
-    for module, name in ((agent, "cgroup"), (keeper, "podman")):
-        assert f'"{phases.PHASES[name]}"' in Path(str(module.__file__)).read_text()
-        names.add(name)
-    assert names <= set(phases.PHASES)
-
-
-def test_details_do_not_make_another_phase() -> None:
-    assert named("waiting until the cluster is ready: there is no node yet") == "readiness"
-    assert named("kind: Dancing") == phases.OTHER
+def test_every_phase_has_a_word_of_its_own() -> None:
+    assert len({phase.word for phase in phases.ALL}) == len({phase.text for phase in phases.ALL}) == len(phases.ALL)
+    assert not {phase.word for phase in phases.ALL} & {phases.OTHER, phases.PROLOG, phases.LAUNCH, *phases.ENDS}
 
 
 def test_words_of_the_course_are_told_apart() -> None:

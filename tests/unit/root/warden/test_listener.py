@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from moorage.common import warden_protocol
+from moorage.common.warden_protocol import Lend, Plug, Usage
 from moorage.root.warden import listener
 from moorage.root.warden.listener import MOST_PER_PEER, Connection, Listener, bound
 
@@ -66,10 +67,10 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 def test_a_request_is_served(host: Host) -> None:
     caller = host.caller()
-    caller.send(warden_protocol.request("usage"))
+    caller.send(warden_protocol.encode(Usage()))
     host.turn()
     ((connection, request),) = host.served
-    assert request == warden_protocol.Request("usage")
+    assert request == Usage()
     assert (connection.peer.pid, connection.peer.uid) == (os.getpid(), HERE)
     host.listener.answer(connection, warden_protocol.ok({"a": 1}))
     assert warden_protocol.outcome(caller.recv(4096)) == {"a": 1}
@@ -86,12 +87,12 @@ def test_what_comes_with_a_descriptor_is_left_to_another_process(host: Host) -> 
 
     host.listener.serve = leave
     caller = host.caller()
-    packet = warden_protocol.request("plug", {"what": "fabric"})
+    packet = warden_protocol.encode(Plug("fabric"))
     for _ in range(2):
         caller.send(packet)
     host.turn()
     ((connection, request),) = host.served
-    assert request == warden_protocol.Request("plug", "fabric")
+    assert request == Plug("fabric")
     assert connection.stream.recv(4096) == packet
     host.until_all_are_answered()
     with pytest.raises(warden_protocol.Refused, match="nobody came"):
@@ -101,7 +102,7 @@ def test_what_comes_with_a_descriptor_is_left_to_another_process(host: Host) -> 
 def test_who_is_not_admitted_is_told_and_not_kept(tmp_path: Path) -> None:
     with closing(Host(tmp_path / "s", ())) as host:
         caller = host.caller()
-        caller.send(warden_protocol.request("usage"))
+        caller.send(warden_protocol.encode(Usage()))
         host.turn()
         with pytest.raises(warden_protocol.Refused, match="owner of its job"):
             warden_protocol.outcome(caller.recv(4096))
@@ -119,7 +120,7 @@ def test_one_caller_has_so_many_connections_and_no_more(host: Host) -> None:
     host.turn()
     callers.append(host.caller())
     host.turn()
-    callers[-1].send(warden_protocol.request("usage"))
+    callers[-1].send(warden_protocol.encode(Usage()))
     host.turn()
     assert len(host.served) == 1
 
@@ -137,7 +138,7 @@ def test_who_says_nothing_is_answered_in_the_end(host: Host, monkeypatch: pytest
 
 def test_who_has_to_wait_is_answered_in_the_end(host: Host) -> None:
     caller = host.caller()
-    caller.send(warden_protocol.request("lend"))
+    caller.send(warden_protocol.encode(Lend()))
     host.turn()
     host.served[0][0].wait(0.1, "nobody came")
     host.until_all_are_answered()
@@ -149,7 +150,7 @@ def test_who_has_to_wait_is_answered_in_the_end(host: Host) -> None:
 def test_who_hangs_up_is_forgotten(host: Host, asked: bool) -> None:
     caller = host.caller()
     if asked:
-        caller.send(warden_protocol.request("lend"))
+        caller.send(warden_protocol.encode(Lend()))
         host.turn()
     caller.close()
     host.turn()
@@ -171,7 +172,7 @@ def test_one_that_is_answered_with_another_is_not_heard_again(host: Host) -> Non
     callers = [host.caller() for _ in range(2)]
     host.turn()
     for caller in callers:
-        caller.send(warden_protocol.request("lend"))
+        caller.send(warden_protocol.encode(Lend()))
     host.turn()
     assert [warden_protocol.outcome(caller.recv(4096)) for caller in callers] == [{}, {}]
     assert host.listener.connections == []
@@ -180,7 +181,7 @@ def test_one_that_is_answered_with_another_is_not_heard_again(host: Host) -> Non
 def test_a_second_request_is_refused(host: Host) -> None:
     caller = host.caller()
     for _ in range(2):
-        caller.send(warden_protocol.request("lend"))
+        caller.send(warden_protocol.encode(Lend()))
     host.turn()
     host.turn()
     assert len(host.served) == 1
@@ -190,7 +191,7 @@ def test_a_second_request_is_refused(host: Host) -> None:
 
 def test_who_does_not_read_keeps_nobody_waiting(host: Host) -> None:
     caller = host.caller()
-    caller.send(warden_protocol.request("usage"))
+    caller.send(warden_protocol.encode(Usage()))
     host.turn()
     caller.shutdown(socket.SHUT_RD)
     host.listener.answer(host.served[0][0], warden_protocol.ok({}))
@@ -225,14 +226,21 @@ def lingering() -> socket.socket:
 
 
 @pytest.mark.parametrize("admitted", [(HERE,), (HERE + 1,)])
-@pytest.mark.parametrize("packets", [["usage"], ["usage", "usage"], ["plug"], ["?"]])
-def test_what_comes_along_keeps_nobody_waiting(tmp_path: Path, admitted: tuple[int, ...], packets: list[str]) -> None:
+@pytest.mark.parametrize(
+    "packets",
+    [
+        [warden_protocol.encode(Usage())],
+        [warden_protocol.encode(Usage())] * 2,
+        [warden_protocol.encode(Plug("fabric"))],
+        [b"?"],
+    ],
+)
+def test_what_comes_along_keeps_nobody_waiting(tmp_path: Path, admitted: tuple[int, ...], packets: list[bytes]) -> None:
     with closing(Host(tmp_path / "s", admitted)) as host:
         caller = host.caller()
-        for verb in packets:
+        for packet in packets:
             sent = [lingering() for _ in range(2)]
-            fields = {"what": "fabric"} if verb == "plug" else {}
-            socket.send_fds(caller, [warden_protocol.request(verb, fields)], [one.fileno() for one in sent])
+            socket.send_fds(caller, [packet], [one.fileno() for one in sent])
             for one in sent:
                 one.close()
         started = time.monotonic()

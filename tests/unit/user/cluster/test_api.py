@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
+from moorage.common.events import Watch
 from moorage.user.cluster import readiness
 from moorage.user.cluster.api import Access, Api, Refused
-from moorage.user.cluster.invitation import Others
+from moorage.user.cluster.invitation import JoiningNodes
 from moorage.user.cluster.node_resources import label
 from support.api import READY, ApiServer, Authority
 
@@ -75,7 +77,7 @@ def test_a_lost_connection_is_made_anew(tmp_path: Path, authority: Authority) ->
     with Api(place, LIMIT) as api:
         with pytest.raises(OSError, match="refused"):
             api.get(readiness.NODES)
-        assert "does not answer (ConnectionRefusedError" in readiness.lacking(api, Others())
+        assert "does not answer (ConnectionRefusedError" in readiness.lacking(api, JoiningNodes())
 
 
 class TestTrust:
@@ -118,10 +120,16 @@ def test_port(server: str, port: int) -> None:
     assert Access(server, "", "", "").port == port
 
 
+@pytest.fixture
+def watch() -> Iterator[Watch]:
+    with Watch() as watch:
+        yield watch
+
+
 class TestReadiness:
-    def test_ready(self, api: Api, server: ApiServer) -> None:
+    def test_ready(self, api: Api, server: ApiServer, watch: Watch) -> None:
         told: list[str] = []
-        assert readiness.wait(api, Deadline(LIMIT), told.append, Others()) == ""
+        assert readiness.wait(api, Deadline(LIMIT), told.append, JoiningNodes(), watch) == ""
         assert told == []
         assert len(server.asked) == 4
 
@@ -150,12 +158,20 @@ class TestReadiness:
             (readiness.ACCOUNT, {}, "there is no default service account"),
         ],
     )
-    def test_what_is_missing(self, api: Api, server: ApiServer, path: str, answer: Any, missing: str) -> None:  # noqa: ANN401
+    def test_what_is_missing(
+        self,
+        api: Api,
+        server: ApiServer,
+        watch: Watch,
+        path: str,
+        answer: Any,  # noqa: ANN401
+        missing: str,
+    ) -> None:
         server.answers[path] = answer
-        assert readiness.lacking(api, Others()) == missing
-        assert readiness.wait(api, Deadline(0), lambda text: None, Others()) == missing
+        assert readiness.lacking(api, JoiningNodes()) == missing
+        assert readiness.wait(api, Deadline(0), lambda text: None, JoiningNodes(), watch) == missing
 
-    def test_each_change_is_told_once(self, api: Api, server: ApiServer) -> None:
+    def test_each_change_is_told_once(self, api: Api, server: ApiServer, watch: Watch) -> None:
         server.answers[readiness.NODES] = {"items": [{"metadata": {"name": "n1"}}]}
         server.answers[readiness.DNS] = {}
         told: list[str] = []
@@ -165,8 +181,14 @@ class TestReadiness:
             fitting = {"node n1 is not Ready": readiness.NODES, "CoreDNS is not available": readiness.DNS}
             server.answers[fitting[text]] = copy.deepcopy(READY[fitting[text]])
 
-        assert readiness.wait(api, Deadline(LIMIT), tell, Others()) == ""
+        assert readiness.wait(api, Deadline(LIMIT), tell, JoiningNodes(), watch) == ""
         assert told == ["node n1 is not Ready", "CoreDNS is not available"]
+
+
+def joining_nodes(names: tuple[str, ...], given_up: set[str]) -> JoiningNodes:
+    joining = JoiningNodes(names)
+    joining.give_up(*given_up)
+    return joining
 
 
 def node(name: str, by: str, ready: bool = True) -> dict[str, Any]:
@@ -194,27 +216,36 @@ class TestSeveralNodes:
         server.answers[readiness.NODES] = {"items": nodes}
         ready = sum(one["status"]["conditions"][0]["status"] == "True" for one in nodes)
         server.answers[readiness.PROXY] = {"status": {"desiredNumberScheduled": len(nodes), "numberReady": ready}}
-        assert readiness.lacking(api, Others(("n2", "n3"), gone=gone)) == missing
+        assert readiness.lacking(api, joining_nodes(("n2", "n3"), gone)) == missing
 
     def test_who_is_late(self, api: Api, server: ApiServer) -> None:
         server.answers[readiness.NODES] = {"items": [node("host2", "n2"), node("host3", "n3", ready=False)]}
-        assert readiness.late(api, Others(("n2", "n3", "n4"))) == {"n3", "n4"}
+        assert readiness.late(api, JoiningNodes(("n2", "n3", "n4"))) == {"n3", "n4"}
 
     @pytest.mark.parametrize("name", ["n" * 70, "n2-", "n2_", "n2."])
     def test_names_that_cannot_be_labels(self, api: Api, server: ApiServer, name: str) -> None:
         first, second = node("host1", "n1"), node("host2", label(name))
         server.answers[readiness.NODES] = {"items": [first, second]}
         server.answers[readiness.PROXY] = {"status": {"desiredNumberScheduled": 2, "numberReady": 2}}
-        assert readiness.lacking(api, Others((name,))) == ""
-        assert readiness.late(api, Others((name,))) == set()
+        assert readiness.lacking(api, JoiningNodes((name,))) == ""
+        assert readiness.late(api, JoiningNodes((name,))) == set()
         # Half there, he is neither waited for nor counted.
         server.answers[readiness.NODES] = {"items": [first, node("host2", label(name), ready=False)]}
         server.answers[readiness.PROXY] = {"status": {"desiredNumberScheduled": 2, "numberReady": 1}}
-        assert readiness.late(api, Others((name,))) == {name}
-        assert readiness.lacking(api, Others((name,), gone={name})) == ""
+        assert readiness.late(api, JoiningNodes((name,))) == {name}
+        assert readiness.lacking(api, joining_nodes((name,), {name})) == ""
 
-    def test_others_are_heard_while_it_waits(self, api: Api, server: ApiServer) -> None:
+    def test_events_are_handled_while_it_waits(self, api: Api, server: ApiServer, watch: Watch) -> None:
         server.answers[readiness.NODES] = {"items": [node("host1", "n1")]}
-        others = Others(("n2",))
-        others.attend = lambda seconds: others.gone.add("n2")
-        assert readiness.wait(api, Deadline(LIMIT), lambda text: None, others) == ""
+        joining = JoiningNodes(("n2",))
+        reading, writing = os.pipe()
+
+        def hear() -> None:
+            watch.off(reading)
+            joining.give_up("n2")
+
+        watch.on(reading, hear)
+        os.write(writing, b"x")
+        assert readiness.wait(api, Deadline(LIMIT), lambda text: None, joining, watch) == ""
+        for end in (reading, writing):
+            os.close(end)

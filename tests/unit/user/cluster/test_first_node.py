@@ -7,22 +7,25 @@ import os
 import resource
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from moorage.common import phases
 from moorage.common.description import Kubernetes, Mooring, Segment
 from moorage.common.errors import MoorageError, UserError
+from moorage.common.events import Watch
 from moorage.common.hardware import Bind, Hardware, Resource
 from moorage.common.podman import Places
 from moorage.user.cluster import failure, first_node, kind_progress, node_container, node_resources
 from moorage.user.cluster.failure import Failed
-from moorage.user.cluster.invitation import Invitation, Others
-from moorage.user.cluster.kind_progress import Phase
+from moorage.user.cluster.invitation import Invitation, JoiningNodes
 from moorage.user.cluster.node_resources import GIB, Share
 from support.api import READY, ApiServer, Authority
+from support.described import described
 
 pytestmark = pytest.mark.commands("openssl")
 
@@ -100,12 +103,24 @@ class Site:
 
     def boot(self, **settled: Any) -> first_node.Cluster:  # noqa: ANN401
         mooring = replace(self.mooring(), kubernetes=replace(self.settled, **settled))
-        return first_node.boot(mooring, self.tree, self.said.append)
+        return self.start(mooring, JoiningNodes(), lambda invitation: None)
+
+    def start(
+        self,
+        mooring: Mooring,
+        joining: JoiningNodes,
+        invite: Callable[[Invitation], object],
+        prepare: Callable[[Watch], object] = lambda watch: None,
+    ) -> first_node.Cluster:
+        with Watch() as watch:
+            prepare(watch)
+            return first_node.boot(
+                mooring, self.tree, lambda phase, text: self.said.append(text), watch, joining, invite
+            )
 
     def mooring(self, require: str = "all") -> Mooring:
-        spec = {"enabled": True, "cluster": "kind", "version": None, "uplink": None, "require": require}
-        fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n1", "uplink": "pasta", "spec": spec}
-        mooring = Mooring.from_dict({**fields, "podman": str(self.fakes / "podman")}, self.places)
+        fields = described(spec={"cluster": "kind", "require": require}, podman=str(self.fakes / "podman"))
+        mooring = Mooring.from_dict(fields, self.places)
         return replace(mooring, kubernetes=self.settled, hardware=self.hardware)
 
     def noted(self, name: str) -> str:
@@ -121,8 +136,9 @@ def site(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield Site(tmp_path, fakes, api)
 
 
-def slow(monkeypatch: pytest.MonkeyPatch, name: str, limit: float) -> None:
-    monkeypatch.setitem(kind_progress.OF_KIND, name, replace(kind_progress.OF_KIND[name], limit=limit))
+def hurry(monkeypatch: pytest.MonkeyPatch, name: str, timeout: float) -> None:
+    """Let this phase have a short timeout."""
+    monkeypatch.setattr(phases, name, replace(getattr(phases, name), timeout=timeout))
 
 
 class TestStart:
@@ -177,18 +193,70 @@ class TestStart:
         assert len([one for one in site.api.asked if one.startswith("DELETE ")]) == 3
 
     def test_one_that_cannot_be_removed_is_no_success(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kind_progress, "READYING", replace(kind_progress.READYING, limit=1.0))
+        hurry(monkeypatch, "READINESS", 1.0)
         monkeypatch.setattr(kind_progress, "ANSWER", 1.0)
         site.api.refuse("DELETE", *[500] * 100)
         with pytest.raises(Failed, match=r"the bootstrap token cannot be removed: DELETE .*: 500$"):
             site.boot()
 
     def test_what_it_waits_for_is_told(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kind_progress, "READYING", Phase("waiting until the cluster is ready", 0.5))
+        hurry(monkeypatch, "READINESS", 0.5)
         site.api.answers["/api/v1/nodes"] = {"items": []}
         with pytest.raises(Failed, match=r"ready: not done after 0\.5 s, there is no node yet$"):
             site.boot()
         assert site.said[-1] == "waiting until the cluster is ready: there is no node yet"
+
+
+class TestLoop:
+    """kind is a child of the keeper's event loop."""
+
+    def test_events_are_handled_while_kind_runs(self, site: Site) -> None:
+        """kind goes on only after an event that comes while it runs."""
+        site.kind(then=f"echo x >{site.state}/fifo; until [ -e {site.state}/go ]; do sleep 0.02; done")
+        os.mkfifo(site.state / "fifo")
+        reading = os.open(site.state / "fifo", os.O_RDWR)
+
+        def prepare(watch: Watch) -> None:
+            def hear() -> None:
+                os.read(reading, 16)
+                (site.state / "go").touch()
+
+            watch.on(reading, hear)
+
+        site.start(site.mooring(), JoiningNodes(), lambda invitation: None, prepare)
+        os.close(reading)
+
+    def test_kind_ends_with_a_start_that_makes_no_sense_any_more(self, site: Site) -> None:
+        site.kind(then=f"echo $$ >{site.state}/pid; sleep 60")
+
+        def check() -> None:
+            if (site.state / "pid").exists():
+                raise MoorageError("the agent has ended")
+
+        with ExitStack() as guards, pytest.raises(Failed, match=r"^the agent has ended$"):
+            site.start(
+                site.mooring(),
+                JoiningNodes(),
+                lambda invitation: None,
+                lambda watch: guards.enter_context(watch.guarded(check)),
+            )
+        assert not Path(f"/proc/{site.noted('pid').strip()}").exists()
+        assert not (site.places.user / "kind.json").exists()
+
+    def test_the_others_are_invited_before_kind_ends(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(first_node, "ADMIN", f"{site.state}/kubeconfig")
+        kind = site.fakes / "kind"
+        kind.write_text(
+            kind.read_text().replace(
+                'say "Installing CNI"\n',
+                f'say "Installing CNI"\nuntil [ -e {site.state}/invited ]; do sleep 0.02; done\n',
+            )
+        )
+        site.api.answers["/api/v1/nodes"] = {"items": [ready("host-n1", "n1"), ready("host-n2", "n2")]}
+        segment = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:01", ("n1", "n2"))
+        mooring = replace(site.mooring(), nodes=2, fabric=segment)
+        site.start(mooring, JoiningNodes(("n2",)), lambda invitation: (site.state / "invited").touch())
+        assert (site.state / "invited").exists()
 
 
 def test_the_node_has_the_devices_that_the_job_may_open(site: Site) -> None:
@@ -222,9 +290,15 @@ class TestSeveralNodes:
     def _admin(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(first_node, "ADMIN", f"{site.state}/kubeconfig")
 
-    def boot(self, site: Site, others: Others, require: str = "all") -> first_node.Cluster:
+    def boot(
+        self,
+        site: Site,
+        joining: JoiningNodes | None = None,
+        require: str = "all",
+        invite: Callable[[Invitation], object] = lambda invitation: None,
+    ) -> first_node.Cluster:
         mooring = replace(site.mooring(require), nodes=3, fabric=self.SEGMENT)
-        return first_node.boot(mooring, site.tree, site.said.append, others)
+        return site.start(mooring, joining or JoiningNodes(("n2", "n3")), invite)
 
     def nodes(self, site: Site, *names: str) -> None:
         site.api.answers["/api/v1/nodes"] = {"items": [ready(f"host-{name}", name) for name in names]}
@@ -237,7 +311,7 @@ class TestSeveralNodes:
             assert site.said[-1] == "installing the pod network"
 
         self.nodes(site, "n1", "n2", "n3")
-        self.boot(site, Others(("n2", "n3"), invite))
+        self.boot(site, invite=invite)
         (invitation,) = invited
         assert invitation.server == "https://10.89.0.2:6443"
         assert invitation.authority == site.api.authority.path("authority.crt").read_text()
@@ -246,7 +320,7 @@ class TestSeveralNodes:
 
     def test_the_node_is_in_the_jobs_network_by_its_own_addresses(self, site: Site) -> None:
         self.nodes(site, "n1", "n2", "n3")
-        self.boot(site, Others(("n2", "n3")))
+        self.boot(site)
         assert site.noted("network") == "moorage\n"
         assert " --ip=10.89.0.2 --mac-address=0a:00:00:11:00:01 probe\n" in site.noted("podman")
         configuration = json.loads(site.noted("configuration"))
@@ -264,21 +338,22 @@ class TestSeveralNodes:
     def test_one_that_does_not_come(
         self, site: Site, monkeypatch: pytest.MonkeyPatch, require: str, gone: set[str], line: str
     ) -> None:
-        monkeypatch.setattr(kind_progress, "GATHERING", Phase("waiting until all nodes are ready", 0.5))
+        hurry(monkeypatch, "NODES", 0.5)
         self.nodes(site, "n1", "n2")
-        others = Others(("n2", "n3"), gone=gone)
+        joining = JoiningNodes(("n2", "n3"))
+        joining.give_up(*gone)
         if line:
             with pytest.raises(Failed, match=line):
-                self.boot(site, others, require)
+                self.boot(site, joining, require)
         else:
-            self.boot(site, others, require)
-            assert others.gone == {"n3"}
+            self.boot(site, joining, require)
+            assert joining.given_up == {"n3"}
 
     def test_without_the_first_nothing_goes_on(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kind_progress, "GATHERING", Phase("waiting until all nodes are ready", 0.5))
+        hurry(monkeypatch, "NODES", 0.5)
         site.api.answers["/api/v1/nodes"] = {"items": []}
         with pytest.raises(Failed, match="there is no node yet"):
-            self.boot(site, Others(("n2", "n3")), "any")
+            self.boot(site, require="any")
 
 
 class TestImage:
@@ -326,7 +401,7 @@ class TestImage:
         assert not (site.places.user / "kind.json").exists()
 
     def test_a_load_that_takes_too_long(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kind_progress, "LOADING", Phase("loading the node image", 0.5))
+        hurry(monkeypatch, "LOAD", 0.5)
         (site.state / "image").unlink()
         site.podman(load="sleep 60")
         with pytest.raises(Failed, match=r"^loading the node image: not done after 0\.5 s$"):
@@ -372,7 +447,8 @@ class TestFailure:
         assert "hunter2" not in self.fails(site).logs["kind"]
 
     def test_a_phase_that_takes_too_long_names_itself(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-        slow(monkeypatch, "Preparing nodes", 0.6)
+        container = replace(phases.CONTAINER, timeout=0.6)
+        monkeypatch.setitem(kind_progress.ANNOUNCED, "Preparing nodes", container)
         site.kind(then=f"echo $$ >{site.state}/pid; sleep 60")
         assert str(self.fails(site)) == "creating the node container: not done after 0.6 s"
         assert not Path(f"/proc/{site.noted('pid').strip()}").exists()

@@ -11,16 +11,18 @@ from typing import Any
 
 import pytest
 
+from moorage.common import phases
 from moorage.common.description import Kubernetes, Mooring, Segment
 from moorage.common.errors import UserError
+from moorage.common.events import Watch
 from moorage.common.podman import Places
-from moorage.user.cluster import kind_progress, node_container, node_resources, other_node
+from moorage.user.cluster import node_container, node_resources, other_node
 from moorage.user.cluster.api import Access
 from moorage.user.cluster.failure import Failed
 from moorage.user.cluster.invitation import Invitation
-from moorage.user.cluster.kind_progress import Phase
 from moorage.user.cluster.node_resources import GIB, Share
-from moorage.user.cluster.other_node import Link
+from moorage.user.cluster.other_node import Network
+from support.described import described
 
 IMAGE = "kindest/node:v1.36.3"
 FULL = f"docker.io/{IMAGE}"
@@ -67,7 +69,7 @@ class Node:
         self.places = Places(place / "run")
         for directory in (self.places.user, self.places.scratch):
             directory.mkdir(parents=True)
-        self.hold = Forwards()
+        self.holder = Forwards()
         self.said: list[str] = []
         self.invited = [None, None, INVITATION]
         self.podman()
@@ -78,14 +80,20 @@ class Node:
         (self.fakes / "podman").chmod(0o755)
 
     def join(self) -> None:
-        spec = {"enabled": True, "cluster": "kind"}
-        fields: dict[str, Any] = {"job": 17, "restart": 0, "node": "n2", "uplink": "pasta", "spec": spec}
-        mooring = Mooring.from_dict({**fields, "podman": str(self.fakes / "podman")}, self.places)
+        fields = described(node="n2", spec={"cluster": "kind"}, podman=str(self.fakes / "podman"))
+        mooring = Mooring.from_dict(fields, self.places)
         segment = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
         mooring = replace(mooring, kubernetes=Kubernetes(image=IMAGE), nodes=2, place=1, fabric=segment)
-        link = Link(lambda seconds: None, lambda: self.invited.pop(0) if len(self.invited) > 1 else self.invited[0])
-        hold: Any = self.hold
-        other_node.join(mooring, segment, self.places.run / "k8s", self.said.append, link, hold)
+        holder: Any = self.holder
+        with Watch() as watch:
+            other_node.join(
+                mooring,
+                self.places.run / "k8s",
+                lambda phase, text: self.said.append(text),
+                watch,
+                Network(segment, holder),
+                lambda: self.invited.pop(0) if len(self.invited) > 1 else self.invited[0],
+            )
 
     def noted(self, name: str) -> str:
         return (self.state / name).read_text()
@@ -137,7 +145,7 @@ class TestJoin:
         place = node.places.user / "kubeconfig"
         assert stat.S_IMODE(place.stat().st_mode) == 0o600
         assert Access.of(place).server == "https://127.0.0.1:40001"
-        assert node.hold.asked == [("10.89.0.2", 6443, os.getpid())]
+        assert node.holder.asked == [("10.89.0.2", 6443, os.getpid())]
         assert os.access(node.places.user / "bin/kubectl", os.X_OK)
 
     def test_it_has_the_users_proxies(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,12 +193,12 @@ class TestFailure:
         assert str(self.fails(node)) == "joining the cluster failed: kubeadm has ended with 7"
 
     def test_a_join_that_takes_too_long(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kind_progress, "JOINING", Phase("joining the cluster", 0.5))
+        monkeypatch.setattr(phases, "JOIN", replace(phases.JOIN, timeout=0.5))
         node.podman(join="sleep 60")
         assert str(self.fails(node)) == "joining the cluster: not done after 0.5 s"
 
     def test_no_invitation(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(kind_progress, "first", lambda patience: 0.1)
+        monkeypatch.setattr(phases, "INVITATION", replace(phases.INVITATION, timeout=0.1))
         node.invited = [None]
         assert str(self.fails(node)) == "waiting for the first node's control plane: not done after 0.1 s"
 

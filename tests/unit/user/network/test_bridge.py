@@ -12,17 +12,10 @@ import pytest
 from moorage.common.description import Mooring, Segment, WayOut
 from moorage.common.podman import Places
 from moorage.user.network import bridge
+from support.described import described
 
 SEGMENT = Segment("10.89.0.0/16", 1450, "0a:00:00:11:00:02", ("n1", "n2"))
-FIELDS: dict[str, Any] = {
-    "job": 17,
-    "restart": 0,
-    "node": "n1",
-    "spec": {"enabled": True, "cluster": "none"},
-    "uplink": "pasta",
-    "podman": "/usr/bin/podman",
-}
-MOORING = Mooring.from_dict(FIELDS, Places(Path("/run/moorage/17")))
+MOORING = Mooring.from_dict(described(), Places(Path("/run/moorage/17")))
 GATEWAY = WayOut("100.96.0.2/30", "100.96.0.1", 1500)
 
 

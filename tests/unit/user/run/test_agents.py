@@ -13,17 +13,21 @@ import pytest
 from moorage.common.deadline import Deadline
 from moorage.common.errors import MoorageError
 from moorage.common.events import Watch
-from moorage.user.channel import Ear, Mouth
-from moorage.user.run.agents import Crew
+from moorage.user import messages
+from moorage.user.channel import Receiver, Sender
+from moorage.user.cluster.invitation import Invitation
+from moorage.user.messages import ClusterUp, Down, DownRequested, Note, PhaseBegun, Signalled, Used, Without
+from moorage.user.run import agents as module
+from moorage.user.run.agents import MEANING, TRANSITIONS, Agents, Meaning, Need, NodeState
 from support.processes import ended
 
 LIMIT = 10.0
 READY: dict[str, object] = {"node": "n1", "event": "ready"}
 
 
-class Told(list[tuple[str, str]]):
-    def __call__(self, kind: str, text: str) -> None:
-        self.append((kind, text))
+class Told(list[PhaseBegun | Note | Signalled | DownRequested]):
+    def __call__(self, event: PhaseBegun | Note | Signalled | DownRequested) -> None:
+        self.append(event)
 
 
 @pytest.fixture
@@ -32,134 +36,134 @@ def told() -> Told:
 
 
 @pytest.fixture
-def crew(told: Told) -> Iterator[Crew]:
+def agents(told: Told) -> Iterator[Agents]:
     with Watch() as watch:
-        crew = Crew(1, watch, told)
-        yield crew
-        crew.close()
+        agents = Agents(["n1"], watch, told)
+        yield agents
+        agents.close()
 
 
 def saying(*messages: dict[str, object]) -> str:
     """Shell that prints these messages."""
     lines: list[bytes] = []
-    mouth = Mouth(lines.append)
+    sender = Sender(lines.append)
     for message in messages:
-        mouth.say(message)
+        sender.send(message)
     return "".join(f"printf %s {shlex.quote(line.decode())}; " for line in lines)
 
 
-def start(crew: Crew, text: str) -> None:
-    crew.start(["sh", "-c", text], {"PATH": os.environ["PATH"]})
+def start(agents: Agents, text: str) -> None:
+    agents.start(["sh", "-c", text], {"PATH": os.environ["PATH"]})
 
 
 @pytest.mark.commands("sh", "no-such-srun")
-class TestCrew:
-    def test_ready_once_every_node_is(self, crew: Crew) -> None:
-        crew.nodes = 2
-        start(
-            crew,
-            saying({"node": "n1", "event": "ready"}) + "read _; " + saying({"node": "n2", "event": "ready"}) + "cat",
-        )
-        assert crew.watch.until(lambda: bool(crew.words.ready), Deadline(LIMIT))
-        assert not crew.ready
-        assert not crew.failure
-        crew.command("next")
-        assert crew.watch.until(lambda: crew.ready, Deadline(LIMIT))
-
+class TestOneNode:
     @pytest.mark.parametrize(
         ("message", "heard"),
         [
-            ({"event": "phase", "text": "preparing"}, ("phase", "preparing")),
-            ({"event": "signal", "signal": "USR1"}, ("signal", "USR1")),
-            ({"event": "note", "text": "something"}, ("note", "n1: something")),
+            ({"event": "phase", "word": "podman", "text": "preparing"}, PhaseBegun("podman", "preparing")),
+            ({"event": "signal", "signal": "USR1"}, Signalled("USR1")),
+            ({"event": "note", "text": "something"}, Note("n1: something")),
+            ({"event": "down asked for"}, DownRequested()),
         ],
     )
-    def test_what_is_to_be_shown(
-        self, crew: Crew, told: Told, message: dict[str, object], heard: tuple[str, str]
-    ) -> None:
-        start(crew, saying({"node": "n1", **message}))
-        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
+    def test_what_is_to_be_shown(self, agents: Agents, told: Told, message: dict[str, object], heard: object) -> None:
+        start(agents, saying({"node": "n1", **message}))
+        assert agents.watch.until(lambda: agents.gone, Deadline(LIMIT))
         assert told == [heard]
 
-    def test_what_is_for_the_record(self, crew: Crew) -> None:
+    def test_what_is_for_the_record(self, agents: Agents) -> None:
         start(
-            crew,
+            agents,
             saying(
                 {"node": "n1", "event": "step", "id": "3"},
                 {"node": "n1", "event": "log", "of": "kubelet", "text": "one "},
                 {"node": "n1", "event": "log", "of": "kubelet", "text": "two"},
                 {"node": "n1", "event": "log", "of": "kind", "text": "three"},
-                {"node": "n1", "event": "cluster", "name": "moorage-17", "server": "https://127.0.0.1:1"},
-                {"node": "n1", "event": "usage", "cpu_seconds": 1.5},
-                {"node": "n1", "event": "down asked for"},
+                {
+                    "node": "n1",
+                    "event": "cluster",
+                    "name": "moorage-17",
+                    "server": "https://127.0.0.1:1",
+                    "without": [],
+                },
+                {"node": "n1", "event": "usage", "cpu_seconds": 1.5, "memory_peak": 1, "processes": 2},
                 {"node": "n1", "event": "of another release"},
+                {"node": "of another job", "event": "ready"},
             )
             + "echo noise; echo worse >&2",
         )
-        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
-        assert crew.words.step == "3"
-        assert crew.words.logs == {"kubelet on n1": "one two", "kind on n1": "three"}
-        assert crew.words.cluster == {"name": "moorage-17", "server": "https://127.0.0.1:1"}
-        assert crew.words.usage["n1"]["cpu_seconds"] == 1.5
-        assert crew.words.down_asked_for
-        assert {"noise", "worse"} < set(crew.noise)
-        assert any("another release" in line for line in crew.noise)
+        assert agents.watch.until(lambda: agents.gone, Deadline(LIMIT))
+        assert agents.record.step == "3"
+        assert agents.record.logs == {"kubelet on n1": "one two", "kind on n1": "three"}
+        assert agents.record.cluster == ClusterUp("moorage-17", "https://127.0.0.1:1")
+        assert agents.record.usage == [Used(1.5, 1, 2)]
+        assert {"noise", "worse"} < set(agents.noise)
+        assert [line for line in agents.noise if "of another" in line] == [
+            "{'node': 'n1', 'event': 'of another release'}",
+            "{'node': 'of another job', 'event': 'ready'}",
+        ]
 
     @pytest.mark.parametrize(
-        ("nodes", "text", "failure"),
+        ("text", "failure"),
         [
-            (1, saying({"node": "n1", "event": "failed", "cause": "no cgroup"}), "no cgroup"),
-            (2, saying({"node": "n1", "event": "failed", "cause": "no cgroup"}), "n1: no cgroup"),
-            (1, "echo 'srun: error: nope' >&2; exit 1", "the step of the agents has ended: srun: error: nope"),
-            (1, "exit 0", "the step of the agents has ended"),
+            (saying({"node": "n1", "event": "failed", "cause": "no cgroup"}), "no cgroup"),
+            ("echo 'srun: error: nope' >&2; exit 1", "the step of the agents has ended: srun: error: nope"),
+            ("exit 0", "the step of the agents has ended"),
         ],
     )
-    def test_failure(self, crew: Crew, nodes: int, text: str, failure: str) -> None:
-        crew.nodes = nodes
-        start(crew, text)
-        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
-        assert crew.failure == failure
+    def test_failure(self, agents: Agents, text: str, failure: str) -> None:
+        start(agents, text)
+        assert agents.watch.until(lambda: agents.gone, Deadline(LIMIT))
+        assert agents.failure == failure
 
-    def test_the_first_cause_is_the_cause(self, crew: Crew) -> None:
+    def test_the_first_cause_is_the_cause(self, agents: Agents) -> None:
         failed = {"node": "n1", "event": "failed"}
-        start(crew, saying({**failed, "cause": "first"}, {**failed, "cause": "second"}))
-        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
-        assert crew.failure == "first"
+        start(agents, saying({**failed, "cause": "first"}, {**failed, "cause": "second"}))
+        assert agents.watch.until(lambda: agents.gone, Deadline(LIMIT))
+        assert agents.failure == "first"
 
-    def test_no_srun(self, crew: Crew) -> None:
+    def test_no_srun(self, agents: Agents) -> None:
         with pytest.raises(MoorageError, match="no-such-srun cannot be started"):
-            crew.start(["no-such-srun"], {})
+            agents.start(["no-such-srun"], {})
 
-    def test_streams_may_end_before_srun_does(self, crew: Crew) -> None:
-        start(crew, "exec >&- 2>&-; sleep 1")
+    def test_streams_may_end_before_srun_does(self, agents: Agents) -> None:
+        start(agents, "exec >&- 2>&-; sleep 1")
         began = time.monotonic()
-        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
+        assert agents.watch.until(lambda: agents.gone, Deadline(LIMIT))
         assert time.monotonic() - began < LIMIT / 2
 
-    def test_dismissed_they_end(self, crew: Crew) -> None:
-        start(crew, "read -r command; case $command in *down*) exit 0;; esac; sleep 600")
-        assert crew.dismiss(LIMIT)
+    def test_told_to_tear_down_they_end(self, agents: Agents) -> None:
+        start(agents, "read -r command; case $command in *down*) exit 0;; esac; sleep 600")
+        assert agents.tear_down(LIMIT)
 
-    def test_who_heeds_only_the_end_of_the_input_ends_too(self, crew: Crew) -> None:
-        start(crew, "cat >/dev/null")
+    def test_who_heeds_only_the_end_of_the_input_ends_too(self, agents: Agents) -> None:
+        start(agents, "cat >/dev/null")
         began = time.monotonic()
-        assert not crew.dismiss(0.5)
+        assert not agents.tear_down(0.5)
         assert time.monotonic() - began < LIMIT
-        assert crew.gone
+        assert agents.gone
 
-    def test_who_heeds_nothing_is_killed(self, crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("moorage.user.run.agents.LEAVING", 0.5)
-        start(crew, "exec sleep 600")
-        assert crew.process
-        pid = crew.process.pid
-        assert not crew.dismiss(0.5)
+    def test_who_heeds_nothing_is_killed(self, agents: Agents, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "CLOSING", 0.5)
+        start(agents, "exec sleep 600")
+        assert agents.process
+        pid = agents.process.pid
+        assert not agents.tear_down(0.5)
         assert ended(pid)
 
-    def test_nothing_is_left_open(self, crew: Crew) -> None:
+    def test_nothing_is_left_open(self, agents: Agents) -> None:
         before = len(list(Path("/proc/self/fd").iterdir()))
-        start(crew, "exit 0")
-        crew.dismiss(LIMIT)
+        start(agents, "exit 0")
+        agents.tear_down(LIMIT)
         assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+CLUSTER: dict[str, object] = {"node": "n1", "event": "cluster", "name": "c", "server": "s", "without": []}
+
+
+def ready(node: str) -> dict[str, object]:
+    return {"node": node, "event": "ready"}
 
 
 def failed(node: str) -> dict[str, object]:
@@ -169,11 +173,11 @@ def failed(node: str) -> dict[str, object]:
 @pytest.mark.commands("sh")
 class TestSeveralNodes:
     @pytest.fixture
-    def crew(self, told: Told) -> Iterator[Crew]:
+    def agents(self, told: Told) -> Iterator[Agents]:
         with Watch() as watch:
-            crew = Crew(3, watch, told, "n1", "any")
-            yield crew
-            crew.close()
+            agents = Agents(["n1", "n2", "n3"], watch, told, "any")
+            yield agents
+            agents.close()
 
     @pytest.mark.parametrize(
         ("require", "first", "others", "failure"),
@@ -183,57 +187,56 @@ class TestSeveralNodes:
             ("any", "failed", "ready", "n1: no cgroup"),
         ],
     )
-    def test_who_is_required(self, crew: Crew, require: str, first: str, others: str, failure: str) -> None:
-        crew.require = require
+    def test_who_is_required(self, agents: Agents, require: str, first: str, others: str, failure: str) -> None:
+        agents.require = require
         said = {"ready": lambda node: {"node": node, "event": "ready"}, "failed": failed}
-        start(crew, saying(said[first]("n1"), said[others]("n2"), said[others]("n3")) + "cat")
-        settled = crew.words
-        assert crew.watch.until(lambda: len(settled.ready | settled.failures.keys()) == 3, Deadline(LIMIT))
-        assert crew.failure == failure
-        assert crew.ready is not bool(failure)
+        start(agents, saying(said[first]("n1"), said[others]("n2"), said[others]("n3")) + "cat")
+        settled = {NodeState.READY, NodeState.FAILED}
+        assert agents.watch.until(lambda: set(agents.states.values()) == settled, Deadline(LIMIT))
+        assert agents.failure == failure
+        assert agents.ready is not bool(failure)
 
-    def test_the_first_of_a_cluster_has_waited_for_the_others(self, crew: Crew) -> None:
-        cluster: dict[str, object] = {"node": "n1", "event": "cluster", "name": "c", "server": "s"}
-        start(crew, saying({"node": "n2", "event": "ready"}, cluster) + "read _; " + saying(READY) + "cat")
-        assert crew.watch.until(lambda: bool(crew.words.cluster), Deadline(LIMIT))
-        assert not crew.ready
-        crew.command("next")
-        assert crew.watch.until(lambda: crew.ready, Deadline(LIMIT))
+    def test_the_first_of_a_cluster_has_waited_for_the_others(self, agents: Agents) -> None:
+        start(agents, saying(ready("n2"), CLUSTER) + "read _; " + saying(READY) + "cat")
+        assert agents.watch.until(lambda: bool(agents.record.cluster), Deadline(LIMIT))
+        assert not agents.ready
+        agents.command(Down())
+        assert agents.watch.until(lambda: agents.ready, Deadline(LIMIT))
 
-    def test_each_loss_is_told_once(self, crew: Crew) -> None:
-        start(crew, saying(failed("n2")) + "read _; read _; " + saying(failed("n3")) + "cat")
-        assert crew.watch.until(lambda: bool(crew.words.failures), Deadline(LIMIT))
-        assert crew.losses() == ["n2: no cgroup"]
-        crew.command("next")
-        assert crew.watch.until(lambda: len(crew.words.failures) == 2, Deadline(LIMIT))
-        assert crew.losses() == ["n3: no cgroup"]
-        assert crew.losses() == []
+    def test_each_loss_is_told_once(self, agents: Agents) -> None:
+        start(agents, saying(failed("n2")) + "read _; read _; " + saying(failed("n3")) + "cat")
+        assert agents.watch.until(lambda: agents.states["n2"] is NodeState.FAILED, Deadline(LIMIT))
+        assert agents.take_losses() == ["n2: no cgroup"]
+        agents.command(Down())
+        assert agents.watch.until(lambda: agents.states["n3"] is NodeState.FAILED, Deadline(LIMIT))
+        assert agents.take_losses() == ["n3: no cgroup"]
+        assert agents.take_losses() == []
 
-    def test_a_node_that_slurm_gives_up_is_lost_and_the_step_is_not(self, crew: Crew) -> None:
-        start(crew, saying(READY) + "echo 'srun: error: Node failure on n[2-3]' >&2; cat")
-        assert crew.watch.until(lambda: crew.ready, Deadline(LIMIT))
-        assert not crew.gone
-        assert not crew.failure
-        assert crew.losses() == [f"{node}: the node has failed, as Slurm says" for node in ("n2", "n3")]
+    def test_a_node_that_slurm_gives_up_is_lost_and_the_step_is_not(self, agents: Agents) -> None:
+        start(agents, saying(READY) + "echo 'srun: error: Node failure on n[2-3]' >&2; cat")
+        assert agents.watch.until(lambda: agents.ready, Deadline(LIMIT))
+        assert not agents.gone
+        assert not agents.failure
+        assert agents.take_losses() == [f"{node}: the node has failed, as Slurm says" for node in ("n2", "n3")]
 
     @pytest.mark.parametrize("where", ["n[2-3]: tasks 1-2", "n[2,3]: tasks 1,2"])
-    def test_nodes_whose_agents_are_killed_are_lost_and_the_step_is_not(self, crew: Crew, where: str) -> None:
-        start(crew, saying(READY) + f"echo 'srun: error: {where}: Killed' >&2; cat")
-        assert crew.watch.until(lambda: crew.ready, Deadline(LIMIT))
-        assert not crew.gone
-        assert crew.losses() == [f"{node}: its agent was ended, as Slurm says: Killed" for node in ("n2", "n3")]
+    def test_nodes_whose_agents_are_killed_are_lost_and_the_step_is_not(self, agents: Agents, where: str) -> None:
+        start(agents, saying(READY) + f"echo 'srun: error: {where}: Killed' >&2; cat")
+        assert agents.watch.until(lambda: agents.ready, Deadline(LIMIT))
+        assert not agents.gone
+        assert agents.take_losses() == [f"{node}: its agent was ended, as Slurm says: Killed" for node in ("n2", "n3")]
 
-    def test_who_has_ended_is_mute_until_his_last_words_are_heard(self, crew: Crew) -> None:
+    def test_the_last_report_of_an_agent_that_has_ended_counts(self, agents: Agents) -> None:
         exited = "echo 'srun: error: n[2-3]: tasks 1-2: Exited with exit code 2' >&2; read _; "
-        start(crew, saying(READY) + exited + saying(failed("n3")) + "cat")
-        assert crew.watch.until(lambda: bool(crew.mute), Deadline(LIMIT))
-        assert crew.mute == dict.fromkeys(("n2", "n3"), "Exited with exit code 2")
-        crew.command("next")
-        assert crew.watch.until(lambda: len(crew.mute) == 1, Deadline(LIMIT))
-        crew.lose_mute()
+        start(agents, saying(READY) + exited + saying(failed("n3")) + "cat")
+        assert agents.watch.until(lambda: bool(agents.exited_unheard), Deadline(LIMIT))
+        assert agents.exited_unheard == dict.fromkeys(("n2", "n3"), "Exited with exit code 2")
+        agents.command(Down())
+        assert agents.watch.until(lambda: len(agents.exited_unheard) == 1, Deadline(LIMIT))
+        agents.fail_exited()
         why = "its agent has ended without a word, as Slurm says: Exited with exit code 2"
-        assert sorted(crew.losses()) == [f"n2: {why}", "n3: no cgroup"]
-        assert crew.mute == {}
+        assert sorted(agents.take_losses()) == [f"n2: {why}", "n3: no cgroup"]
+        assert agents.exited_unheard == {}
 
     @pytest.mark.parametrize(
         "line",
@@ -245,20 +248,97 @@ class TestSeveralNodes:
             "srun: error: n2: task 1: Exited with exit code 1",
         ],
     )
-    def test_other_words_are_just_words(self, crew: Crew, line: str) -> None:
-        start(crew, f"echo '{line}' >&2")
-        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
-        assert crew.words.failures == {}
+    def test_other_words_are_just_words(self, agents: Agents, line: str) -> None:
+        start(agents, f"echo '{line}' >&2")
+        assert agents.watch.until(lambda: agents.gone, Deadline(LIMIT))
+        assert agents.take_losses() == []
 
-    def test_an_invitation_goes_to_all(self, crew: Crew, tmp_path: Path) -> None:
-        invitation = {"server": "https://10.89.0.2:6443", "key": "k" * 5000}
-        start(crew, saying({"node": "n1", "event": "join", **invitation}) + f"head -n 13 >{tmp_path}/heard")
-        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
-        assert list(Ear().hear((tmp_path / "heard").read_bytes())) == [{"command": "join", **invitation}]
+    def test_an_invitation_goes_to_all(self, agents: Agents, tmp_path: Path) -> None:
+        invitation = Invitation("https://10.89.0.2:6443", "an authority", "a token", "a certificate", "k" * 5000)
+        event = messages.encode_event(messages.Invited(invitation), "n1")
+        start(agents, saying(event) + f"head -n 13 >{tmp_path}/heard")
+        assert agents.watch.until(lambda: agents.gone, Deadline(LIMIT))
+        (heard,) = Receiver().receive((tmp_path / "heard").read_bytes())
+        assert isinstance(heard, dict)
+        assert messages.decode_command(heard) == messages.Join(invitation)
         # There are keys in it.
-        assert not [line for line in crew.noise if "kkk" in line]
+        assert not [line for line in agents.noise if "kkk" in line]
 
-    def test_who_will_not_come_is_told_to_all(self, crew: Crew, tmp_path: Path) -> None:
-        start(crew, saying(failed("n2")) + f"head -n 1 >{tmp_path}/heard")
-        assert crew.watch.until(lambda: crew.gone, Deadline(LIMIT))
-        assert list(Ear().hear((tmp_path / "heard").read_bytes())) == [{"command": "without", "node": "n2"}]
+    def test_all_are_told_of_a_node_that_will_not_join(self, agents: Agents, tmp_path: Path) -> None:
+        start(agents, saying(failed("n2")) + f"head -n 1 >{tmp_path}/heard")
+        assert agents.watch.until(lambda: agents.gone, Deadline(LIMIT))
+        (heard,) = Receiver().receive((tmp_path / "heard").read_bytes())
+        assert isinstance(heard, dict)
+        assert messages.decode_command(heard) == Without("n2")
+
+
+PREPARING = {"event": "phase", "word": "podman", "text": "preparing"}
+
+
+@pytest.mark.commands("sh")
+class TestStates:
+    """What three nodes report, one after the other, and what each state means then."""
+
+    @pytest.mark.parametrize(
+        ("said", "states"),
+        [
+            ([], "UNHEARD UNHEARD UNHEARD"),
+            ([{"node": "n2", **PREPARING}], "UNHEARD STARTING UNHEARD"),
+            ([{"node": "n2", **PREPARING}, ready("n2")], "UNHEARD READY UNHEARD"),
+            ([failed("n2")], "UNHEARD FAILED UNHEARD"),
+            ([ready("n2"), failed("n2")], "UNHEARD LOST UNHEARD"),
+            # What comes too late changes nothing.
+            ([ready("n2"), {"node": "n2", **PREPARING}], "UNHEARD READY UNHEARD"),
+            ([failed("n2"), ready("n2")], "UNHEARD FAILED UNHEARD"),
+            ([ready("n2"), failed("n2"), ready("n2")], "UNHEARD LOST UNHEARD"),
+            # The first node of a cluster gives a node up; the node may report after all.
+            ([{**CLUSTER, "without": ["n2", "n3"]}, ready("n1")], "READY ABSENT ABSENT"),
+            ([ready("n2"), {**CLUSTER, "without": ["n2", "n3"]}], "UNHEARD READY ABSENT"),
+            ([{**CLUSTER, "without": ["n2", "n3"]}, ready("n2"), failed("n3")], "UNHEARD READY FAILED"),
+        ],
+    )
+    def test_transitions(self, told: Told, said: list[dict[str, object]], states: str) -> None:
+        with Watch() as watch:
+            agents = Agents(["n1", "n2", "n3"], watch, told, "any")
+            start(agents, saying(*said))
+            assert watch.until(lambda: agents.gone, Deadline(LIMIT))
+            agents.close()
+        assert " ".join(state.name for state in agents.states.values()) == states
+
+    @pytest.mark.parametrize(
+        ("require", "said", "usable", "settled", "ready_now"),
+        [
+            ("all", [], False, False, False),
+            ("all", [ready("n1"), ready("n2")], False, False, False),
+            ("all", [ready("n1"), ready("n2"), ready("n3")], True, True, True),
+            ("any", [ready("n2"), ready("n3")], False, False, False),
+            ("any", [ready("n1")], True, False, False),
+            ("any", [ready("n1"), failed("n2"), ready("n3")], True, True, True),
+            ("any", [ready("n1"), failed("n2"), {"node": "n3", **PREPARING}], True, False, False),
+            ("any", [CLUSTER, ready("n1"), {"node": "n3", **PREPARING}], True, False, True),
+            ("any", [{**CLUSTER, "without": ["n2", "n3"]}, ready("n1")], True, True, True),
+            ("all", [CLUSTER, ready("n1")], False, False, False),
+        ],
+    )
+    def test_what_follows_for_the_start(
+        self,
+        told: Told,
+        require: str,
+        said: list[dict[str, object]],
+        usable: bool,
+        settled: bool,
+        ready_now: bool,
+    ) -> None:
+        with Watch() as watch:
+            agents = Agents(["n1", "n2", "n3"], watch, told, require)
+            start(agents, saying(*said) + "printf '\\n'; echo done; cat")
+            assert watch.until(lambda: "done" in agents.noise, Deadline(LIMIT))
+            assert (agents.usable, agents.settled, agents.ready) == (usable, settled, ready_now)
+            agents.close()
+
+    def test_every_state_has_its_line_in_the_tables(self) -> None:
+        assert set(TRANSITIONS) == set(MEANING) == set(NodeState)
+        assert all(set(line) == set(Need) for line in MEANING.values())
+        # No state without a way out makes a start wait for ever.
+        final = [state for state, following in TRANSITIONS.items() if not following]
+        assert [state for state in final if Meaning.WAIT in MEANING[state].values()] == []

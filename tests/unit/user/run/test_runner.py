@@ -18,19 +18,13 @@ from moorage.common.description import Mooring
 from moorage.common.errors import UsageError
 from moorage.common.events import Signals, Watch
 from moorage.common.progress import Progress
+from moorage.user.messages import Used
 from moorage.user.run import runner
-from moorage.user.run.agents import Words
 from moorage.user.run.runner import Runner
+from support.described import described
 
 ENVIRON = {"SLURM_JOB_ID": "17", "SLURM_JOB_NUM_NODES": "1", "PATH": "/no/such/place"}
-FIELDS = {
-    "job": 17,
-    "restart": 0,
-    "node": "n1",
-    "spec": {"enabled": True, "cluster": "none", "version": None, "uplink": None},
-    "uplink": "pasta",
-    "podman": "/usr/bin/podman",
-}
+FIELDS = described()
 
 
 @pytest.fixture
@@ -68,26 +62,26 @@ def test_one_line_and_failure(place: Path, files: dict[str, str], environ: dict[
 @pytest.mark.parametrize(
     ("usage", "line"),
     [
-        ({}, "started in 2.5 s, was up for 0.0 s; nothing is known of what was used"),
+        ([], "started in 2.5 s, was up for 0.0 s; nothing is known of what was used"),
         (
-            {"n1": {"cpu_seconds": 22.04, "memory_peak": 414187520}},
+            [Used(22.04, 414187520, 9)],
             "started in 2.5 s, was up for 0.0 s; used 22.0 s of CPU time, at most 395 MiB of memory",
         ),
         (
-            {"n1": {"cpu_seconds": 40, "memory_peak": 1 << 30}, "n2": {"cpu_seconds": 41.0, "memory_peak": 2 << 30}},
+            [Used(40.0, 1 << 30, 9), Used(41.0, 2 << 30, 9)],
             "started in 2.5 s, was up for 0.0 s; used 1:21 of CPU time, at most 2.0 GiB of memory",
         ),
-        ({"n1": {"cpu_seconds": 1, "memory_peak": 0}}, "started in 2.5 s, was up for 0.0 s; used 1.0 s of CPU time"),
+        ([Used(1.0, 0, 0)], "started in 2.5 s, was up for 0.0 s; used 1.0 s of CPU time"),
     ],
 )
-def test_account(place: Path, usage: dict[str, dict[str, float]], line: str) -> None:
+def test_account(place: Path, usage: list[Used], line: str) -> None:
     (place / "job.json").write_text(json.dumps(FIELDS))
     clock = iter([0.0, 2.5])
     progress = Progress(io.StringIO(), lambda: next(clock))
     with Signals([]) as signals, Watch() as watch:
         running = Runner(Mooring.load(17), 1, ENVIRON, progress, signals, watch)
         running.start_up = 2.5
-        running.crew.words = Words(usage=usage)
+        running.agents.record.usage += usage
         assert running._account() == line
 
 
@@ -113,19 +107,19 @@ SRUN = """\
 #!{python} -IS
 import json, os, sys, time
 sys.path.insert(0, {package!r})
-from moorage.user.channel import Ear, Mouth
+from moorage.user.channel import Receiver, Sender
 state, events = {state!r}, {events!r}
 open(state + "/argv", "w").write(json.dumps(sys.argv))
-mouth, ear = Mouth(lambda line: os.write(1, line)), Ear()
+sender, receiver = Sender(lambda line: os.write(1, line)), Receiver()
 for event in events:
     if event == "a moment":
         time.sleep(0.3)
     elif isinstance(event, str):
         os.write(2, event.encode() + b"\\n")
     else:
-        mouth.say(event)
+        sender.send(event)
 while chunk := os.read(0, 65536):
-    for message in ear.hear(chunk):
+    for message in receiver.receive(chunk):
         with open(state + "/heard", "a") as heard:
             heard.write(json.dumps(message) + "\\n")
         if message == {{"command": "down"}}:
@@ -164,7 +158,7 @@ class TestSeveralNodes:
             spec = {"enabled": True, "cluster": "none", "require": require}
             waits = {"agents": 0.5, "podman": 0.5, "kill": 5}
             several = {"nodes": 3, "fabric": FABRIC, "srun": str(srun), "spec": spec, "wait": waits}
-            (place / "job.json").write_text(json.dumps(FIELDS | several | fields))
+            (place / "job.json").write_text(json.dumps(described(**several | fields)))
             output = io.StringIO()
             environ = ENVIRON | {"SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_NUM_NODES": str(has)}
             code = runner.run(["sh", "-c", "exit 9"], environ | {"PATH": "/bin:/usr/bin"}, Progress(output))
@@ -220,7 +214,7 @@ class TestSeveralNodes:
     def test_one_that_cannot_be_started_is_not_waited_for(
         self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, require: str, code: int, line: str
     ) -> None:
-        monkeypatch.setattr(runner, "ENDING", 0.2)
+        monkeypatch.setattr(runner, "LAST_REPORT", 0.2)
         begun = time.monotonic()
         said = [EXITED, ready("n1"), ready("n2")]
         ended, told = run(said, require, wait=PATIENT)
@@ -244,7 +238,7 @@ class TestSeveralNodes:
         begun = time.monotonic()
         code, said = run([ready("n2"), cluster("n3"), ready("n1")], "any", wait=PATIENT)
         assert code == 9
-        assert time.monotonic() - begun < runner.FOLLOWING / 2
+        assert time.monotonic() - begun < runner.REST_OF_CLUSTER / 2
         assert any("not there: n3: it did not get ready in time; the rest goes on" in line for line in said)
 
     def test_who_has_joined_a_cluster_is_waited_for(self, run: Callable[..., Any]) -> None:
@@ -257,16 +251,23 @@ class TestSeveralNodes:
     def test_who_has_joined_and_says_nothing_more_is_not_waited_for_long(
         self, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(runner, "FOLLOWING", 0.2)
+        monkeypatch.setattr(runner, "REST_OF_CLUSTER", 0.2)
         code, said = run([cluster(), ready("n1"), ready("n3")], "any", wait=PATIENT)
         assert code == 9
         assert any("not there: n2: it did not get ready in time" in line for line in said)
 
     def test_invitations_go_to_all(self, run: Callable[..., Any], tmp_path: Path) -> None:
-        join = {"node": "n1", "event": "join", "server": "https://10.89.0.2:6443", "key": "secret"}
+        fields = {
+            "server": "https://10.89.0.2:6443",
+            "authority": "a",
+            "token": "t",
+            "certificate": "c",
+            "key": "secret",
+        }
+        join = {"node": "n1", "event": "join", **fields}
         _, said = run([join, *map(ready, ("n1", "n2", "n3"))])
         heard = [json.loads(line) for line in (tmp_path / "heard").read_text().splitlines()]
-        assert heard[0] == {"command": "join", "server": "https://10.89.0.2:6443", "key": "secret"}
+        assert heard[0] == {"command": "join", **fields}
         assert "secret" not in "".join(said)
 
     @pytest.mark.parametrize(("has", "asked"), [(3, False), (5, True)])

@@ -21,17 +21,17 @@ from moorage.user.run.script import Strays
     ],
 )
 def test_story(story: list[str], certain: list[str]) -> None:
-    strays = Strays(patience=0)
+    strays = Strays(timeout=0)
     for event, _, name in (line.partition(" ") for line in story):
         (strays.told if event == "told" else strays.received)(name)
     assert strays.certain() == certain
     assert strays.certain() == []
-    assert strays.patience is None
+    assert strays.timeout is None
 
 
 def test_nothing_is_certain_at_once() -> None:
-    strays = Strays(patience=60)
+    strays = Strays(timeout=60)
     strays.told("USR1")
     assert strays.certain() == []
-    patience = strays.patience or 0
-    assert 0 < patience <= 60
+    timeout = strays.timeout or 0
+    assert 0 < timeout <= 60

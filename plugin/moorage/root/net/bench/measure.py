@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from moorage.root.net.gateway import Gateway, Site
 
 BARE: Final = "bare"
 KERNEL: Final = "kernel"
+CARRIERS: Final = ("pasta", "slirp4netns")
 JOB: Final = 1
 # The test network has no fabric: any port will do.
 PORT: Final = 339
@@ -40,6 +41,12 @@ _SLIRP4NETNS: Final = ("--configure", "--mtu", "65520", "--disable-host-loopback
 # with 2023-03). If AppArmor confines it, it can still read files below /tmp.
 _NAMED: Final = ("unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh")
 SLACK: Final = 30.0
+# The estimate adds time for the namespaces, and for each figure (Python starts, and TCP finds its speed).
+SETTING_UP: Final = 3.0
+EACH: Final = 0.4
+# The fastest round of a path may be at most so many times its slowest. Uplinks differ by such factors themselves. If
+# rounds of one path do, the figures show other load on the machine, and would choose an uplink by chance.
+AGREE: Final = 2.0
 NOTHING: Final = {"outward": 0.0, "inward": 0.0, "round_trip": traffic.LIMIT * 1e6}
 
 
@@ -64,17 +71,37 @@ class Sample:
 
 
 Samples = dict[str, list[Sample]]
+Told = Callable[[str], None]
 
 
-def measure(programs: Mapping[str, Path], versions: Mapping[str, str], repeat: int, seconds: float) -> Record:
-    """The speeds of all uplinks on this node, and for each one that does not work the reason."""
-    samples, left_out = try_out(programs, repeat, seconds)
+def measure(
+    programs: Mapping[str, Path], versions: Mapping[str, str], repeat: int, seconds: float, told: Told = lambda _: None
+) -> Record:
+    """The speeds of all uplinks on this node, or the reasons why they do not work. `told` hears of the progress."""
+    samples, left_out = try_out(programs, repeat, seconds, told)
     found = {name: summed_up(each) for name, each in samples.items()}
     bare = found.pop(BARE)
     return Record(os.uname().release, bare, found, {name: versions.get(name, "") for name in found}, left_out)
 
 
-def try_out(programs: Mapping[str, Path], repeat: int, seconds: float) -> tuple[Samples, dict[str, str]]:
+def estimated(programs: Iterable[str], repeat: int, seconds: float) -> float:
+    """How many seconds a measurement takes."""
+    paths = 2 + sum(name in CARRIERS for name in programs)
+    return SETTING_UP + repeat * paths * len(traffic.MEASURES) * (seconds + EACH)
+
+
+def unsteady(record: Record) -> str:
+    """Why the figures cannot be kept: a path whose rounds disagree, or an empty string."""
+    for name, speed in {BARE: record.bare, **record.uplinks}.items():
+        for direction, spread in (("out", speed.outward), ("in", speed.inward)):
+            if spread.most > spread.least * AGREE:
+                return f"the rounds of {name} disagree ({direction}: {spread.least:.2f} to {spread.most:.2f} Gbit/s)"
+    return ""
+
+
+def try_out(
+    programs: Mapping[str, Path], repeat: int, seconds: float, told: Told = lambda _: None
+) -> tuple[Samples, dict[str, str]]:
     left_out: dict[str, str] = {}
     with ExitStack() as stack:
         scene = stack.enter_context(stage())
@@ -90,10 +117,10 @@ def try_out(programs: Mapping[str, Path], repeat: int, seconds: float) -> tuple[
                 left_out[name] = str(error)
         # An uplink that exists and does not work must not look like one that was not measured.
         broken = {name: [Sample(**NOTHING)] * repeat for name in left_out if name in programs or name == KERNEL}
-        return compare(ways, repeat, seconds) | broken, left_out
+        return compare(ways, repeat, seconds, told) | broken, left_out
 
 
-def compare(ways: Mapping[str, Way], repeat: int, seconds: float) -> Samples:
+def compare(ways: Mapping[str, Way], repeat: int, seconds: float, told: Told = lambda _: None) -> Samples:
     """Measure each path once a round, so that a disturbance hits all of them. Each round begins with another one.
 
     A path by which nothing gets through counts as zero (some pasta breaks down for seconds). The first path must work:
@@ -103,6 +130,7 @@ def compare(ways: Mapping[str, Way], repeat: int, seconds: float) -> Samples:
     samples: Samples = {name: [] for name in names}
     for number in range(repeat):
         first = number % len(names)
+        told(f"round {number + 1} of {repeat}: {', '.join(names)}")
         for name in names[first:] + names[:first]:
             samples[name].append(_sample(ways[name], seconds, must_hold=name == names[0]))
     return samples

@@ -82,7 +82,11 @@ def unharmed(place: Path) -> bool:
 
 
 def names(engine: Engine) -> list[str]:
-    return [name for image in json.loads(engine.moorage("image", "list", "--json").stdout) for name in image["names"]]
+    return [
+        name
+        for image in json.loads(engine.moorage("image", "list", "--json").stdout)["images"]
+        for name in image["names"]
+    ]
 
 
 def test_evil_layers_stay_in_the_store(engine: Engine, files: Path, store: Store, outside: Path) -> None:

@@ -89,7 +89,7 @@ def prepared(engine: Engine, store: Store) -> Path:
 
 
 def listed(engine: Engine) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(engine.moorage("image", "list", "--json").stdout)
+    found: list[dict[str, Any]] = json.loads(engine.moorage("image", "list", "--json").stdout)["images"]
     return found
 
 

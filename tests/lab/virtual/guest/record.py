@@ -1,0 +1,44 @@
+"""What a lab was started from, kept in its directory: later commands find the same guests, whatever has changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..build.guest import Guest
+
+NAME = "lab.json"
+PLACES = ("disk", "scratch", "kernel", "initrd", "key")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What `up` is asked for."""
+
+    nodes: int
+    suite: str
+    port: int
+    apparmor: bool = False
+    # Without Moorage.
+    bare: bool = False
+    # Else their kernels know nothing of it.
+    ipv6: bool = True
+
+
+@dataclass(frozen=True)
+class Record:
+    request: Request
+    guest: Guest
+    payload: Path
+    acceleration: str
+
+    def keep(self, directory: Path) -> None:
+        (directory / NAME).write_text(json.dumps(dataclasses.asdict(self), default=str))
+
+
+def read(directory: Path) -> Record:
+    kept = json.loads((directory / NAME).read_text())
+    guest = kept["guest"] | {name: Path(kept["guest"][name]) for name in PLACES}
+    return Record(Request(**kept["request"]), Guest(**guest), Path(kept["payload"]), kept["acceleration"])
