@@ -41,11 +41,11 @@ _SLIRP4NETNS: Final = ("--configure", "--mtu", "65520", "--disable-host-loopback
 # with 2023-03). If AppArmor confines it, it can still read files below /tmp.
 _NAMED: Final = ("unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh")
 SLACK: Final = 30.0
-# What the estimate adds: for the namespaces, and for each figure (a Python that starts, and the warming of TCP).
+# The estimate adds time for the namespaces, and for each figure (Python starts, and TCP finds its speed).
 SETTING_UP: Final = 3.0
 EACH: Final = 0.4
-# The fastest of one path may be at most so many times its slowest. The uplinks differ by such factors themselves: where
-# the rounds of one path do, the figures show what else ran on the machine, and would choose by chance.
+# The fastest round of a path may be at most so many times its slowest. Uplinks differ by such factors themselves. If
+# rounds of one path do, the figures show other load on the machine, and would choose an uplink by chance.
 AGREE: Final = 2.0
 NOTHING: Final = {"outward": 0.0, "inward": 0.0, "round_trip": traffic.LIMIT * 1e6}
 
@@ -77,7 +77,7 @@ Told = Callable[[str], None]
 def measure(
     programs: Mapping[str, Path], versions: Mapping[str, str], repeat: int, seconds: float, told: Told = lambda _: None
 ) -> Record:
-    """The speeds of all uplinks on this node, and for each one that does not work the reason. `told` hears progress."""
+    """The speeds of all uplinks on this node, or the reasons why they do not work. `told` hears of the progress."""
     samples, left_out = try_out(programs, repeat, seconds, told)
     found = {name: summed_up(each) for name, each in samples.items()}
     bare = found.pop(BARE)
