@@ -178,8 +178,8 @@ FAULTS: dict[str, tuple[Break, str]] = {
         feature("gres: tape\n"),
         "features: /run/site/features.d/tape.yaml:1: which job has tape, only its devices tell",
     ),
-    "any account": (ruled("accounts: [physics]"), "policy: policy.accounts keeps nobody out: Slurm takes whatever"),
-    "an old Slurm tells no QOS": (ruled("qos: [normal]", "qos"), "policy: policy.qos keeps every job out: before"),
+    "any account": (ruled("accounts: [physics]"), "policy: policy.accounts refuses nobody: Slurm does not check"),
+    "an old Slurm tells no QOS": (ruled("qos: [normal]", "qos"), "policy: policy.qos refuses every job: before"),
     # the shim, and Slurm
     "plugstack without the shim": (
         lambda site, _: (site.slurm / "plugstack.conf").write_text("# nothing\n"),
@@ -200,7 +200,7 @@ FAULTS: dict[str, tuple[Break, str]] = {
     "a mute slurmd": (says("slurmd", ""), "shim: the release of this node's Slurm is unknown"),
     "a slurm.conf that is none": (
         lambda site, _: (site.slurm / "slurm.conf").write_text("ClusterName=site\n"),
-        "slurm: /run/site/slurm/slurm.conf says nothing of prologs and plug-ins",
+        "slurm: /run/site/slurm/slurm.conf names neither prologs nor plug-ins",
     ),
     "the shim of another release": (
         lambda site, _: site.shim("23.11"),
@@ -280,7 +280,7 @@ FAULTS: dict[str, tuple[Break, str]] = {
     # programs
     "no Podman": (gone("podman"), "podman: Podman is not installed"),
     "an old Podman": (says("podman", "podman version 4.3.1"), "podman: /run/site/bin/podman is podman version 4.3.1"),
-    "a mute Podman": (says("podman", ""), "podman: /run/site/bin/podman is mute when asked for its version"),
+    "a mute Podman": (says("podman", ""), "podman: /run/site/bin/podman is silent about its version"),
     "no runtime": (gone("crun"), "runtime: this node has no container runtime"),
     "an old crun": (says("crun", "crun version 1.8.1"), "runtime: this node has crun version 1.8.1"),
     "a program missing": (gone("conmon"), "programs: conmon is not installed"),
@@ -290,7 +290,7 @@ FAULTS: dict[str, tuple[Break, str]] = {
         "python: Python is ",
     ),
     "no policy": (without("etc/containers/policy.json"), "podman: there is no /etc/containers/policy.json"),
-    "no way to the outside": (gone("pasta", "slirp4netns"), "uplink: no way for containers to reach the outside"),
+    "no way to the outside": (gone("pasta", "slirp4netns"), "uplink: no uplink can be used"),
     # who has which ids
     "ranges that meet": (
         node("etc/subuid", "alice:100000:65536\nbob:165535:65536\n"),
@@ -425,7 +425,7 @@ FAULTS: dict[str, tuple[Break, str]] = {
         another_image("localhost/node:v1.31.0"),
         "kubernetes: localhost/node:v1.31.0 is too old: its API cannot be closed to strangers",
     ),
-    "a mute kind": (says("kind", ""), "kubernetes: /run/site/bin/kind is mute when asked for its version"),
+    "a mute kind": (says("kind", ""), "kubernetes: /run/site/bin/kind is silent about its version"),
     "no archive of it": (archive_missing, "kubernetes: kubernetes.archive: there is no /run/site/image.tar"),
     "no kind": (gone("kind"), "kubernetes: there is no program kind"),
     "another kind than was named": (
@@ -462,7 +462,7 @@ ADVICE: dict[str, tuple[Break, str]] = {
     "the store where each user copies": (store_without_mapping("auto"), "store: mapped mounts do not work here"),
     "an old kubectl": (
         says("kubectl", "Client Version: v1.34.1"),
-        "kubernetes: kubectl says Client Version: v1.34.1, and is too far from Kubernetes 1.36.3",
+        "kubernetes: kubectl says Client Version: v1.34.1, which is too far from Kubernetes 1.36.3",
     ),
     "a kubectl of another age": (
         says("kubectl", "Client Version: version.Info{Major:2, Minor:36, GitVersion:v2.36.1}"),
@@ -470,19 +470,19 @@ ADVICE: dict[str, tuple[Break, str]] = {
     ),
     "a clock that is not right yet": (
         keeps_time,
-        "clock: the service that keeps this node's clock has not got it right yet",
+        "clock: this node's clock is not synchronized yet",
     ),
     "nodes that are not prepared in time": (
         slurm("PrologFlags=Contain", "PrologFlags=NoHold"),
-        on_several("/run/site/slurm/slurm.conf has not PrologFlags=Alloc"),
+        on_several("/run/site/slurm/slurm.conf lacks PrologFlags=Alloc"),
     ),
     "nobody counts what containers use": (
         slurm("jobacct_gather/cgroup", "jobacct_gather/linux"),
-        "slurm: /run/site/slurm/slurm.conf has JobAcctGatherType=jobacct_gather/linux, with which sacct misses",
+        "slurm: /run/site/slurm/slurm.conf has JobAcctGatherType=jobacct_gather/linux, so sacct does not count",
     ),
     "devices for every job": (
         unconstrained,
-        "slurm: /run/site/slurm/cgroup.conf has not ConstrainDevices=yes, so that jobs can open devices of others",
+        "slurm: /run/site/slurm/cgroup.conf lacks ConstrainDevices=yes, so jobs can open devices of other jobs",
     ),
     "no VXLAN": (
         lambda site, _: site.without_module("drivers/net/vxlan/vxlan"),
@@ -494,7 +494,7 @@ ADVICE: dict[str, tuple[Break, str]] = {
     ),
     "everybody's ports": (
         node("proc/sys/net/ipv4/ip_unprivileged_port_start", "1000\n"),
-        on_several("fabric.port is 339 and fabric.source_ports are 600-1023, and from 1000 on ports are everybody's"),
+        on_several("fabric.port is 339 and fabric.source_ports are 600-1023, and ports from 1000 up are open to unpri"),
     ),
     "a route to the containers": (
         node("proc/net/route", ROUTES + "eth1\t0007590A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"),
@@ -512,7 +512,7 @@ ADVICE: dict[str, tuple[Break, str]] = {
     ),
     "another kernel than was measured": (
         measured_on_another_kernel,
-        "uplink: another kernel or program has come since the uplinks were measured: pasta, slirp4netns",
+        "uplink: the kernel or a program has changed since the uplinks were measured: pasta, slirp4netns",
     ),
     "another interface than was named": (
         setting("scratch:", "fabric: {interface: ib0}\nscratch:"),

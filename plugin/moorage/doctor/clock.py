@@ -34,7 +34,7 @@ def check(node: Node) -> Iterator[Finding]:
         return
     keeps = any(node.path(name).is_symlink() or node.has(name) for name in ENABLED)
     if keeps and not in_step():
-        cause = "the service that keeps this node's clock has not got it right yet"
+        cause = "this node's clock is not synchronized yet"
         yield Finding(
             "clock", cause, "see timedatectl: clusters over several nodes need clocks that agree", kind="advice"
         )

@@ -120,11 +120,11 @@ def _policy(scene: Scene) -> Iterator[Finding]:
     """Rules to which this Slurm gives no ground."""
     rule = scene.config.policy
     if rule.qos and programs.number(scene.around.slurm_says) < QOS_TOLD:
-        cause = "policy.qos keeps every job out: before Slurm 26.05 a Prolog is not told the QOS"
+        cause = "policy.qos refuses every job: before Slurm 26.05 a Prolog does not learn the QOS"
         yield Finding("policy", cause, "use another rule")
     for name, given, word in (("accounts", rule.accounts, "account"), ("qos", rule.qos, "qos")):
         if given and not slurmconf.checks(word, scene.around.slurm):
-            cause = f"policy.{name} keeps nobody out: Slurm takes whatever a user writes after --{word}="
+            cause = f"policy.{name} refuses nobody: Slurm does not check what a user writes after --{word}="
             yield Finding("policy", cause, f"AccountingStorageEnforce=associations,qos in {scene.around.slurm_conf}")
 
 
@@ -133,7 +133,7 @@ def _speeds(scene: Scene) -> Iterator[Finding]:
     if not uplink_speed.PLACE.exists():
         return
     if changed := uplink.unmeasured(scene.around.offer, scene.config.uplink):
-        cause = f"another kernel or program has come since the uplinks were measured: {', '.join(changed)}"
+        cause = f"the kernel or a program has changed since the uplinks were measured: {', '.join(changed)}"
         yield Finding("uplink", cause, "measure them again: `moorage net measure`", kind="advice")
 
 

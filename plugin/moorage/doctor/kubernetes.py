@@ -53,7 +53,7 @@ def _kind(named: Path | None, facts: Facts) -> Iterator[Finding]:
         return
     said = programs.version(program, facts)
     if programs.number(said) < OLDEST_KIND:
-        cause = f"{program} is {said or 'mute when asked for its version'}"
+        cause = f"{program} is {said or 'silent about its version'}"
         yield Finding(CHECK, cause, f"install kind {programs.shown(OLDEST_KIND)} or newer")
 
 
@@ -67,6 +67,6 @@ def _kubectl(offered: Iterable[node_image.Version], facts: Facts) -> Iterator[Fi
     has = programs.number(said := kubectl(facts))
     for wanted in offered:
         if has and (has[0] != wanted[0] or abs(has[1] - wanted[1]) > FARTHEST_APART):
-            cause = f"kubectl says {said}, and is too far from Kubernetes {programs.shown(wanted)} for who uses it here"
+            cause = f"kubectl says {said}, which is too far from Kubernetes {programs.shown(wanted)}"
             yield Finding(CHECK, cause, f"install kubectl {programs.shown(wanted[:2])}", kind="advice")
             return

@@ -1,4 +1,4 @@
-"""What vendors say of their devices in files of root's, by the Container Device Interface: read, and never run."""
+"""Vendors' descriptions of their devices (CDI, Container Device Interface): read from root's files, never run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from moorage.common.hardware import Bind, Hardware
 from moorage.node.config import values
 from moorage.node.factcache import Facts, stamp
 
-# What the second says of a device overrules the first.
+# The second directory overrides the first.
 DIRECTORIES: Final = (Path("/etc/cdi"), Path("/var/run/cdi"))
 SUFFIXES: Final = (".json", ".yaml")
-# All else, hooks above all, would be done by a runtime of root's.
+# Everything else, hooks above all, would need a runtime that root runs.
 TAKEN: Final = frozenset({"deviceNodes", "mounts", "env"})
 
 
 @dataclass(frozen=True)
 class Device:
-    """What is its own, and what goes with each of its kind."""
+    """A device: its own part, and the part that all devices of its kind share."""
 
     own: Hardware
     common: Hardware
@@ -34,7 +34,7 @@ class Device:
 
 
 def known(names: Iterable[str], facts: Facts) -> dict[str, Device]:
-    """Every device of the kinds of these, by its whole name: VENDOR/CLASS=NAME."""
+    """All devices of the same kinds as these names, by full name: VENDOR/CLASS=NAME."""
     kinds = {name.partition("=")[0] for name in names}
     found: dict[str, Device] = {}
     for path in _files() if kinds else ():
@@ -49,17 +49,17 @@ def _files() -> Iterator[Path]:
 
 
 def _parsed(path: Path) -> object:
-    # YAML alone takes longer to import than a hook may take.
+    # Importing yaml takes longer than a hook may take.
     import yaml
 
     from moorage.node.config.yamlfile import text
 
     said = text(path)
     try:
-        # As text, whatever it looks like: names of devices are numbers, often enough.
+        # Everything as text: names of devices often look like numbers.
         return json.loads(said) if path.suffix == ".json" else yaml.load(said, Loader=yaml.BaseLoader)  # noqa: S506
     except (ValueError, yaml.YAMLError):
-        raise UserError(f"{path} is no {path.suffix[1:].upper()}", "have it made anew") from None
+        raise UserError(f"{path} is no {path.suffix[1:].upper()}", "make it anew") from None
 
 
 def _devices(path: Path, spec: Any, kinds: Iterable[str]) -> dict[str, Device]:  # noqa: ANN401
@@ -69,14 +69,14 @@ def _devices(path: Path, spec: Any, kinds: Iterable[str]) -> dict[str, Device]: 
         common = _hardware(spec.get("containerEdits") or {})
         return {f"{kind}={one['name']}": Device(_hardware(one["containerEdits"]), common) for one in spec["devices"]}
     except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no description by CDI ({error!r})", "have it made anew") from None
+        raise UserError(f"{path} is not a CDI description ({error!r})", "make it anew") from None
     except ValueError as error:
-        raise UserError(f"{path} asks for what jobs cannot have", str(error)) from None
+        raise UserError(f"{path} asks for things that jobs cannot have", str(error)) from None
 
 
 def _hardware(edits: Mapping[str, Any]) -> Hardware:
     if others := sorted(name for name in edits.keys() - TAKEN if edits[name]):
-        raise ValueError(f"have it made without {' and '.join(others)}")
+        raise ValueError(f"make it anew without {' and '.join(others)}")
     return Hardware(
         _checked(values.devices(""), [_node(one) for one in edits.get("deviceNodes") or ()]),
         tuple(map(Bind.parse, _checked(values.binds(), [_bind(one) for one in edits.get("mounts") or ()]))),
@@ -85,7 +85,7 @@ def _hardware(edits: Mapping[str, Any]) -> Hardware:
 
 
 def _checked(reader: values.Reader, given: Iterable[str]) -> tuple[str, ...]:
-    """No more than a file of the site's could ask for."""
+    """The values, if a file of the site could ask for them."""
     try:
         read: tuple[str, ...] = reader(list(dict.fromkeys(given)))
     except ValueError as error:

@@ -136,7 +136,7 @@ def user_checks(job: Job, granted: Mapping[str, list[idmap.Range]], node: Node |
 
 def _not_root(account: Account) -> Iterator[Finding]:
     if account.job.uid == 0:
-        yield Finding("user", "root has no use for --k8s", "submit the job as a user")
+        yield Finding("user", "root cannot use --k8s", "submit the job as a user")
 
 
 def _one_directory(account: Account) -> Iterator[Finding]:

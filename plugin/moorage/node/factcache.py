@@ -1,6 +1,6 @@
-"""What was found out about this node, remembered until a file that it depends on changes or the node boots.
+"""Facts about this node, kept until a file that they depend on changes or the node boots.
 
-Starting a dozen programs for their versions costs each job more than all the rest of its Prolog.
+To start a dozen programs for their versions would take longer than all the rest of a Prolog.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Stamp = list[int | str]
 
 
 class Facts:
-    """Facts by name, each with the stamp of what it was found out from."""
+    """Facts by name, each with the stamp of the files that it depends on."""
 
     def __init__(self, known: dict[str, Any] | None = None) -> None:
         self.known = known or {}
         self.changed = False
 
     def recall(self, name: str, stamp: Stamp, find: Callable[[], T]) -> T:
-        """The fact, which is JSON; what `find` raises is not remembered."""
+        """The fact, a JSON value: the known one if the stamp fits, else the result of `find`."""
         fact = self.known.get(name)
         if not isinstance(fact, dict) or fact.get("stamp") != stamp or "value" not in fact:
             fact = self.known[name] = {"stamp": stamp, "value": find()}
@@ -40,7 +40,7 @@ class Facts:
 
 
 def stamp(*paths: Path) -> Stamp:
-    """Differs once one of the files has been changed, replaced or removed."""
+    """A value that changes when one of the files is changed, replaced or removed."""
     return [part for path in paths for part in _stamp(path)]
 
 
@@ -53,22 +53,22 @@ def _stamp(path: Path) -> Iterator[int | str]:
 
 @contextmanager
 def remembered(path: Path | None = None, *, anew: bool = False) -> Iterator[Facts]:
-    """The facts of this boot, or none yet, kept for the next job if any were added; where we are not root they go."""
+    """The facts of this boot. Root saves new ones for the next job; another user does not."""
     path = path or PLACE
-    # Another release of ours may understand a fact differently.
+    # Another release may understand a fact differently.
     valid = f"{BOOT_ID.read_text().strip()} {__version__}"
     facts = Facts({} if anew else _read(path, valid))
     try:
         yield facts
     finally:
         if facts.changed:
-            # Several Prologs may write at once: the last one wins, and what it lacks is found out again.
+            # Several Prologs may write at once. The last one wins; the others' facts are found again.
             with suppress(OSError):
                 replace(path, json.dumps({"valid": valid, "facts": facts.known}))
 
 
 def _read(path: Path, valid: str) -> dict[str, Any]:
-    """The facts in the file; none if it is of another boot or release, not ours, or not whole."""
+    """The facts in the file; none if it is damaged, not root's, or of another boot or release."""
     with suppress(OSError, ValueError):
         match json.loads(private(path)):
             case {"valid": written, "facts": dict(facts)} if written == valid:

@@ -1,4 +1,4 @@
-"""The site's hardware as data: what containers of which jobs are to see, in one file for each kind."""
+"""Features: the hardware that containers of a job get to see, as the site describes it in one file for each kind."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 DIRECTORY: Final = "features.d"
 CHECK: Final = "features"
-# What Slurm tells a Prolog of a job's generic resources: GPUs, or shares of them. For others, with a plug-in or
-# without, it sets nothing (24.11, 26.05): of those a job's device cgroup tells, once there is one.
+# The generic resources that Slurm names to a Prolog: GPUs, or shares of them. It names no others (24.11, 26.05): those
+# show in the job's device cgroup, which comes later.
 TOLD: Final = {"gpu": "SLURM_JOB_GPUS"}
-# It says so where a GPU has no file.
+# Slurm's word for a GPU without a file.
 NO_FILES: Final = "NoDevFiles"
-# In a device's name, for each that was allotted.
+# In the name of a device: the number of each device that the job has.
 EACH: Final = "%"
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-# The devices of which vendors have told.
+# Devices that vendors have described.
 Known = Mapping[str, "cdi.Device"]
 NONE: Final[Known] = {}
 
@@ -43,7 +43,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,5}")
 
 @dataclass(frozen=True)
 class Feature:
-    """One file; without `gres` it is for every job."""
+    """One file. Without `gres` it is for every job."""
 
     gres: str | None = key(gres(), None)
     devices: tuple[str, ...] = key(devices(EACH), ())
@@ -59,17 +59,17 @@ class Feature:
 
     @property
     def numbered(self) -> Iterator[str]:
-        """The settings in which there is a number."""
+        """The keys whose values have a number."""
         return (name for name in ("devices", "cdi") if any(EACH in one for one in getattr(self, name)))
 
     def values(self) -> Iterator[tuple[str, object, str]]:
-        """What its file sets, and where."""
+        """The keys that its file sets, with value and place."""
         for name in known_keys(Feature):
             if name in self.sources:
                 yield name, getattr(self, name), self.sources[name]
 
     def hardware(self, numbers: Sequence[str], known: Known = NONE) -> Hardware:
-        """All of it, with these devices of its resource; vendors' are looked up in what is `known`."""
+        """The hardware of the file, for a job that has these numbers of its resource."""
         own = Hardware(_numbered(self.devices, numbers), tuple(map(Bind.parse, self.binds)), self.environment)
         vendors = (known[name].hardware for name in _numbered(self.cdi, numbers) if name in known)
         return Hardware.joined([own, *vendors])
@@ -93,7 +93,7 @@ class Feature:
         return sorted({number for pattern in patterns for number in _numbers_of(pattern, known)}, key=int)
 
     def unknown(self, numbers: Sequence[str], known: Known) -> Iterator[str]:
-        """Which of the vendors' devices no vendor has told of."""
+        """The vendors' devices that no vendor has described."""
         return (name for name in _numbered(self.cdi, numbers) if name not in known)
 
 
@@ -130,7 +130,7 @@ def place() -> Path:
 
 
 def examine(directory: Path | None = None, facts: Facts | None = None) -> tuple[list[Feature], list[UserError]]:
-    """Every file of the directory, by name, and all that is wrong in them."""
+    """All files of the directory, sorted by name, and the errors in them."""
     directory = directory or place()
     found: list[Feature] = []
     try:
@@ -147,14 +147,14 @@ def examine(directory: Path | None = None, facts: Facts | None = None) -> tuple[
 
 def _examined(path: Path, facts: Facts) -> tuple[Feature, list[UserError]]:
     if not _NAME.fullmatch(path.stem):
-        return Feature(path=path), [UserError(f"{path} is no name for a feature", "use a-z, 0-9, _ and -")]
+        return Feature(path=path), [UserError(f"{path} is not a name for a feature", "use a-z, 0-9, _ and -")]
     try:
         feature, faults = load.checked(Feature, load.entries(path, facts), path, path=path)
     except UserError as fault:
         return Feature(path=path), [fault]
     if not feature.gres and (name := next(feature.numbered, None)):
         what = f"{feature.sources[name]}: {EACH} stands for a device that was allotted"
-        faults.append(UserError(what, "say of which resource, with gres"))
+        faults.append(UserError(what, "name its resource, with gres"))
     if feature.gres and feature.gres not in TOLD and not (feature.devices or feature.cdi) and not faults:
         what = f"{feature.sources['gres']}: which job has {feature.gres}, only its devices tell"
         faults.append(
@@ -172,7 +172,7 @@ def _unsafe(directory: Path) -> Iterator[UserError]:
 
 
 def allotted(environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """The resources that Slurm says this job has on this node, with their numbers as far as they have any."""
+    """The resources that Slurm says this job has on this node, with their numbers if they have any."""
     said = {name: environ.get(variable, "") for name, variable in TOLD.items()}
     return {
         name: [number for number in text.split(",") if _NUMBER.fullmatch(number)]
@@ -183,7 +183,7 @@ def allotted(environ: Mapping[str, str]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class Outfit:
-    """What a job gets, of which features, and what keeps it from getting all."""
+    """The hardware of a job, the features that it comes from, those left out, and the faults."""
 
     hardware: Hardware = field(default_factory=Hardware)
     names: tuple[str, ...] = ()
@@ -192,7 +192,7 @@ class Outfit:
 
 
 def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]], facts: Facts | None = None) -> Outfit:
-    """What a job was allotted has to be there; what may be any job's is left out where this node has not got it."""
+    """The job's hardware. A device that Slurm gave to the job must exist; others are left out if they do not."""
     features = [feature for feature in features if feature.gres not in TOLD or feature.gres in has]
     try:
         known = vendors(features, facts)
@@ -214,7 +214,7 @@ def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]], facts:
 
 
 def vendors(features: Iterable[Feature], facts: Facts | None = None) -> Known:
-    """What these want of vendors; a UserError if a vendor's word is none."""
+    """The vendors' devices that these features name; a UserError if a vendor's file is wrong."""
     names = [name for feature in features for name in feature.cdi]
     if not names:
         return {}
@@ -225,7 +225,7 @@ def vendors(features: Iterable[Feature], facts: Facts | None = None) -> Known:
 
 
 def _looked_for(feature: Feature, has: Mapping[str, Sequence[str]], known: Known) -> tuple[Hardware, str | None]:
-    """What a job gets of it, and the first thing that this node has not got."""
+    """The hardware of the feature, and the first part of it that this node lacks."""
     if feature.gres is None or feature.gres in TOLD:
         numbers = has.get(feature.gres or "", ())
         hardware = feature.hardware(numbers, known)

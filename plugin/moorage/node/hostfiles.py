@@ -1,4 +1,4 @@
-"""The files in which this node describes itself; a test puts another tree in their place."""
+"""The files by which this node describes itself. Tests use another root directory."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Node:
         return self.path(name).exists()
 
     def text(self, name: str) -> str:
-        """The content of the file, empty where there is none to read."""
+        """The content of the file; empty if it cannot be read."""
         with suppress(OSError):
             return self.path(name).read_text(errors="replace")
         return ""
 
     def conceals(self, name: str) -> bool:
-        """Whether there is such a file, and it is not for us to read."""
+        """Whether the file exists and this process may not read it."""
         try:
             self.path(name).open().close()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What the kernel of a node must offer, and how it must be set."""
+"""Checks of the kernel: version, cgroups, modules, devices, limits."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ CONTROLLERS: Final = frozenset({"cpu", "cpuset", "memory", "pids"})
 CGROUPS: Final = "/sys/fs/cgroup"
 SCOPES: Final = ("*.slice/*slurmstepd.scope", "*.slice/*.slice/*slurmstepd.scope")
 
-# Rootless Podman looks for these before it asks for them; the others load themselves when first used.
+# Rootless Podman uses this one only if it is loaded already; the others are loaded on first use.
 LOADED: Final = ("overlay",)
 AVAILABLE: Final = ("bridge", "fuse", "nf_tables", "overlay", "tun", "veth")
-# What only jobs on several nodes need.
+# Only jobs on several nodes need these.
 SEVERAL_NODES: Final = ("nft_fwd_netdev", "vxlan")
 DEVICES: Final = ("/dev/fuse", "/dev/net/tun")
 MODULES_FILE: Final = "config/modules-load.d/moorage.conf"
 
-# Namespaces of one node container and its pods, many times over.
+# Many times what one node container and its pods need.
 NAMESPACES: Final = {
     f"user/max_{kind}_namespaces": 256 for kind in ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 }
-# Per user: a kubelet and the pods' programs watch files, and each container has a keyring.
+# Per user. A kubelet and the programs of pods watch files, and each container has a keyring.
 LIMITS: Final = {
     "fs/inotify/max_user_instances": 512,
     "fs/inotify/max_user_watches": 65536,
@@ -49,7 +49,7 @@ def check(node: Node, release: str, facts: Facts) -> Iterator[Finding]:
 def _age(release: str) -> Iterator[Finding]:
     found = re.match(r"(\d+)\.(\d+)", release)
     if not found or (int(found[1]), int(found[2])) < OLDEST:
-        yield Finding("kernel", f"the kernel is {release}", "5.14 is the oldest that can do this")
+        yield Finding("kernel", f"the kernel is {release}", "boot Linux 5.14 or newer")
 
 
 def _cgroups(node: Node) -> Iterator[Finding]:
@@ -79,9 +79,9 @@ def _modules(node: Node, release: str, facts: Facts) -> Iterator[Finding]:
 
 
 def lacking(names: Iterable[str], node: Node, release: str, facts: Facts) -> set[str]:
-    """Those that are neither loaded nor to be had."""
+    """The modules that are neither loaded nor installed."""
     there = {name for name in names if node.has(f"/sys/module/{name}")}
-    # A kernel without modules has what it was built with, and nothing that says so.
+    # A kernel without loadable modules does not say what it was built with.
     if not node.has("/proc/modules") or there == set(names):
         return set()
     lists = [f"/lib/modules/{release}/modules.{kind}" for kind in ("builtin", "dep")]
@@ -90,7 +90,7 @@ def lacking(names: Iterable[str], node: Node, release: str, facts: Facts) -> set
 
 
 def _listed(lists: str) -> list[str]:
-    """The modules that a list of files names; an underscore may be a dash there."""
+    """The modules in these lists of files, which may have a dash for an underscore."""
     return [name for name in (*AVAILABLE, *SEVERAL_NODES) if re.search(rf"/{name.replace('_', '[_-]')}\.ko\b", lists)]
 
 
@@ -115,7 +115,7 @@ def _sysctls(node: Node) -> Iterator[Finding]:
 
 
 def apparmor(node: Node) -> Iterator[Finding]:
-    """Ubuntu 24.04 lets no program make user namespaces unless a profile of its own allows it."""
+    """Ubuntu 24.04 lets only programs with a profile of their own make user namespaces."""
     restricted = node.number("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
     profiles = {line.split(" ")[0] for line in node.text("/sys/kernel/security/apparmor/profiles").splitlines()}
     if restricted and CONFINED not in profiles:

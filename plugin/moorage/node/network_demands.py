@@ -1,4 +1,4 @@
-"""What joining nodes asks of one of them, in the words in which it is told: of a health check as of a job."""
+"""The demands of fabric and gateway on a node, in one wording for the doctor and for jobs."""
 
 from __future__ import annotations
 
@@ -11,29 +11,32 @@ from moorage.common.errors import UserError
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
 
-# What a fabric adds to each packet, and what has to be left then: IPv6 goes no lower.
+# The bytes that a fabric adds to each packet, and the least MTU inside: IPv6 allows no smaller one.
 OVERHEAD: Final = 50
 LEAST: Final = 1280
 FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
 NODES_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# The larger of this and a link's own counts; and 2, with which any sender is believed, is larger than 1.
+# The larger of this and a link's own value counts: 2, loose mode, would win over a link's 1, strict mode.
 OF_ALL_LINKS: Final = Path("/proc/sys/net/ipv4/conf/all/rp_filter")
-# Above those that the kernel gives to whoever wants any. Who has a port of a service for a source port, and sends to
-# another host, gets what that host sends to the service.
+# Above the range from which the kernel takes source ports. A job that sends from the port of a service of the node gets
+# the answers that were meant for the service.
 JOBS_PORTS: Final = (61000, 65535)
 
 
 def ports(port: int, source_ports: tuple[int, int], first: int) -> UserError | None:
-    """Unless an ordinary user of the node could send what its peers take for root's."""
+    """An error if a user without privileges can send from a port that the other nodes take for root's."""
     low, high = source_ports
     if 0 < low <= high < first and 0 < port < first:
         return None
-    cause = f"fabric.port is {port} and fabric.source_ports are {low}-{high}, and from {first} on ports are everybody's"
+    cause = (
+        f"fabric.port is {port} and fabric.source_ports are {low}-{high}, "
+        f"and ports from {first} up are open to unprivileged users"
+    )
     return UserError(cause, "choose lower ones, or raise net.ipv4.ip_unprivileged_port_start")
 
 
 def route(networks: Iterable[IPv4Network], subnet: IPv4Network, setting: str = "fabric.subnet") -> UserError | None:
-    """Unless the node would look for containers elsewhere."""
+    """An error if the node has a route to a part of this network."""
     taken = next((network for network in networks if network.overlaps(subnet)), None)
     if taken is None:
         return None
@@ -54,10 +57,10 @@ def packets(name: str, mtu: int) -> UserError | None:
 
 
 def forwarding() -> None:
-    """What the site has to settle for all of the node before it can be a router for jobs."""
+    """A UserError if the kernel's configuration keeps this node from being a router for jobs."""
     if FORWARDING.read_text().strip() != "1":
         raise UserError(
-            "this node forwards no packets, which the uplink kernel needs",
+            "this node does not forward packets, and the uplink kernel needs that",
             "set net.ipv4.ip_forward=1, or take kernel out of uplink.allowed",
         )
     if OF_ALL_LINKS.read_text().strip() == "2":

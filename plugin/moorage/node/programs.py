@@ -1,4 +1,4 @@
-"""The programs that a node must have, and how new they must be."""
+"""The programs that a node must have, and their oldest versions."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ HELPERS: Final = ("/usr/local/libexec/podman", "/usr/local/lib/podman", "/usr/li
 VERSION_LIMIT: Final = 20.0
 LONGEST_VERSION: Final = 200
 MOST_BYTES: Final = 1 << 24
-# 2025_05_03.587980c, or 0.0~git20250503.587980c-2 and the like: at the start of a string of C's.
+# 2025_05_03.587980c, or 0.0~git20250503.587980c-2 and the like, at the start of a C string.
 _DATED: Final = re.compile(rb"\0((?:[0-9][!-~]{0,30})?20[0-9]{2}_?[0-9]{2}_?[0-9]{2}\.[!-~]{1,100})[\0\n]")
-# Podman reads the node's storage.conf before it says its version, and fails where that serves users only (5.4).
+# Podman reads the node's storage.conf before it prints its version, and fails if that file is for users only (5.4).
 UNCONFIGURED: Final = {"CONTAINERS_STORAGE_CONF": "/dev/null"}
 
 RUNTIMES: Final = ("crun", "runc")
-# Those of the uplinks that are programs.
+# The uplinks that are programs.
 UPLINKS: Final = ("pasta", "slirp4netns")
 VERSIONED: Final = ("podman", *RUNTIMES, *UPLINKS)
 PRESENT: Final = ("conmon", "netavark", "getsubids", "newuidmap", "newgidmap")
 PRIVILEGED: Final = ("newuidmap", "newgidmap")
-# crun before 1.8.2 leaves a container in Podman's own cgroup without a word (seen with 1.8.1).
+# crun before 1.8.2 leaves a container in Podman's own cgroup and reports no error (seen with 1.8.1).
 OLDEST: Final = {"podman": (4, 9), "crun": (1, 8, 2), "runc": (1, 1)}
 OLDEST_PYTHON: Final = (3, 11)
 OLDEST_SLURM: Final = (23, 11)
@@ -60,14 +60,14 @@ def shown(version: Version) -> str:
 
 
 def find(name: str, *places: Path) -> Path | None:
-    """The program, looked for in these places first."""
+    """The program; these places are searched first."""
     usual = map(Path, (*command.PATH.split(":"), *HELPERS))
     candidates = (place / name for place in (*places, *usual))
     return next((path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
 
 
 def version(program: Path, facts: Facts, *words: str) -> str:
-    """The first line of what it says of itself; empty if it says nothing."""
+    """The first line that the program prints for its version; empty if it prints none."""
     with suppress(CommandError):
         return facts.recall(f"version {program}", stamp(program), lambda: _ask(program, *(words or ("--version",))))
     return ""
@@ -77,27 +77,27 @@ def _ask(program: Path, *words: str) -> str:
     # kubectl without a HOME reads .kube/kuberc of the directory it is in, which may have it write any file (1.36).
     said = command.run([program, *words], env=UNCONFIGURED, cwd=Path("/"), limit=VERSION_LIMIT).stdout
     if not said:
-        # What pasta prints is lost in a pipe: it ends without flushing its output (seen with that of 2025-05-03), and
-        # where AppArmor confines it nobody can make it.
+        # pasta ends without flushing its output, so a pipe gets nothing (seen with 2025-05-03). Under AppArmor's
+        # confinement no other way works.
         said = _written_in(program)
     return said.strip().partition("\n")[0][:LONGEST_VERSION]
 
 
 def _written_in(program: Path) -> str:
-    """The dated version that stands in the program's own file, with its name as it would have said it."""
+    """The name and the dated version, read from the program's own file."""
     with program.open("rb") as file:
         found = _DATED.search(file.read(MOST_BYTES))
     return f"{program.name} {found[1].decode()}" if found else ""
 
 
 def installed(facts: Facts) -> dict[str, Program]:
-    """Those of the programs in question that are there."""
+    """The programs that this node has, of those that Moorage uses."""
     found = {name: path for name in (*VERSIONED, *PRESENT) if (path := find(name))}
     return {name: Program(path, version(path, facts) if name in VERSIONED else "") for name, path in found.items()}
 
 
 def runtime(there: Mapping[str, Program]) -> Program | None:
-    """The first of the runtimes that is new enough: Podman is told to use this one."""
+    """The first runtime that is new enough. Podman is told to use it."""
     return next((there[name] for name in RUNTIMES if name in there and not _old(name, there[name])), None)
 
 
@@ -116,21 +116,21 @@ def check(there: Mapping[str, Program]) -> Iterator[Finding]:
 
 
 def podman_does(there: Mapping[str, Program]) -> bool:
-    """Where it does not, nothing can be said of what depends on it."""
+    """Whether Podman is good enough: else no check that depends on it can run."""
     return not list(_podman(there))
 
 
 def slurm(said: str) -> Iterator[Finding]:
-    """Whether the Slurm that says this of itself is new enough."""
+    """A finding if this version of Slurm is too old."""
     if number(said) and number(said) < OLDEST_SLURM:
-        yield Finding("slurm", f"this node runs {said}", "23.11 is the oldest Slurm that can do this")
+        yield Finding("slurm", f"this node runs {said}", "install Slurm 23.11 or newer")
 
 
 def _podman(there: Mapping[str, Program]) -> Iterator[Finding]:
     if "podman" not in there:
         yield Finding("podman", "Podman is not installed", "install podman 4.9 or newer")
     elif _old("podman", there["podman"]):
-        said = there["podman"].version or "mute when asked for its version"
+        said = there["podman"].version or "silent about its version"
         yield Finding("podman", f"{there['podman'].path} is {said}", "install podman 4.9 or newer")
 
 

@@ -1,4 +1,4 @@
-"""Where on this node the jobs' scratch lies: is it root's own, local, fit for containers, and not full?"""
+"""Checks of the disk for jobs' scratch: root's own, local, fit for containers, not full."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.node.config.schema import Scratch
 from moorage.node.config.values import inodes, shown_size
 from moorage.node.finding import Finding
 
-# Others are on the network, or nobody has tried them.
+# Other file systems are on the network, or nobody has tried them.
 LOCAL: Final = frozenset({"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "tmpfs", "xfs", "zfs"})
 WITH_PROJECTS: Final = frozenset({"ext4", "xfs"})
 PROBE: Final = "user.moorage.probe"
@@ -37,19 +37,19 @@ def check(wanted: Scratch) -> Iterator[Finding]:
 
 
 def memory(place: Path) -> Iterator[Finding]:
-    """Where root writes down what it makes for jobs; the first of them makes it."""
+    """The directory of the jobs' states, which the first job makes."""
     if place.exists():
         yield from _place(place.resolve(), "state", "the jobs' states")
     there = next(parent for parent in (place, *place.parents) if parent.exists())
     space = os.statvfs(there)
     if space.f_bavail * space.f_frsize < LEAST_ROOM or (space.f_files and not space.f_favail):
         yield Finding(
-            "state", f"the disk of {place} is full", "make room: no job with --k8s starts before", kind="room"
+            "state", f"the disk of {place} is full", "make room: until then no job with --k8s starts", kind="room"
         )
 
 
 def _place(path: Path, check: str = "scratch", what: str = "scratch.path") -> Iterator[Finding]:
-    """It must be out of everybody's reach, or somebody could put something else in its place."""
+    """Nobody but root may reach the directory, or somebody could put another one in its place."""
     for part in (*reversed(path.parents), path):
         try:
             status = part.lstat()
@@ -85,7 +85,7 @@ def _kind(wanted: Scratch) -> Iterator[Finding]:
 
 
 def _attributes(place: Path) -> Iterator[Finding]:
-    """Podman keeps what it needs of an overlay in attributes of the user's: really set one."""
+    """Podman keeps data of an overlay in user attributes: set one to see that it works."""
     try:
         os.setxattr(place, PROBE, b"1")
         os.removexattr(place, PROBE)

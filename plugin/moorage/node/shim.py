@@ -1,4 +1,4 @@
-"""The shim on this node: would Slurm load it, and was it built for this Slurm?"""
+"""Checks of the shim: Slurm loads it, and it was built for this Slurm."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NAME: Final = "moorage.so"
 MOST_BYTES: Final = 1 << 20
 DEEPEST_INCLUDE: Final = 8
 
-# Slurm loads a SPANK plug-in only where year and month of the release are equal; the third number may differ (24.11).
+# Slurm loads a SPANK plug-in only if year and month of the release are equal; the third number may differ (24.11).
 _MARKER: Final = re.compile(rb"moorage-shim ([0-9]{2}\.[0-9]{2})\0")
 _RELEASE: Final = re.compile(r"\b([0-9]{2}\.[0-9]{2})\b")
 
 
 def check(plugstack: str, slurm: str) -> UserError | None:
-    """What keeps the Slurm that calls itself `slurm` from loading the shim by `plugstack`; None if nothing does."""
+    """Why the Slurm of this version would not load the shim by `plugstack`; None if it would."""
     shim = place(plugstack)
     if shim is None:
         return UserError(f"plugstack.conf has no line for {NAME}", f"add 'required PATH/{NAME} moorage=PATH/moorage'")
@@ -42,20 +42,20 @@ def _misfit(shim: Path, built_for: str | None, running: str | None) -> UserError
 
 
 def marker(shim: Path) -> str | None:
-    """The Slurm release it was built for; None if the file is something else."""
+    """The Slurm release that the shim was built for; None if the file is something else."""
     with shim.open("rb") as file:
         found = _MARKER.search(file.read(MOST_BYTES))
     return found[1].decode() if found else None
 
 
 def release(version: str) -> str | None:
-    """24.11 out of what a program of Slurm says with -V: "slurm-wlm 24.11.5"."""
+    """The release in the output of -V: 24.11 of "slurm-wlm 24.11.5"."""
     found = _RELEASE.search(version)
     return found[1] if found else None
 
 
 def stack(configuration: Path) -> str:
-    """plugstack.conf with what it includes, as Slurm reads it; without the file there are no plug-ins."""
+    """plugstack.conf with the files that it includes; empty without the file."""
     return "\n".join(_lines(configuration, DEEPEST_INCLUDE))
 
 
@@ -77,7 +77,7 @@ def _glob(base: Path, pattern: str) -> list[Path]:
 
 
 def place(plugstack: str) -> Path | None:
-    """Where Slurm would load it from."""
+    """The path from which Slurm would load the shim."""
     for line in plugstack.splitlines():
         match line.partition("#")[0].split():
             case ["required" | "optional", path, *_] if Path(path).name == NAME:

@@ -1,4 +1,4 @@
-"""This node's slurm.conf, read as text: a hook that asked slurmctld could make it wait for itself."""
+"""This node's slurm.conf, read as text: slurmctld could wait for a hook that asks slurmctld."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Final
 from moorage.node.finding import Finding
 
 PLACE: Final = Path("/etc/slurm/slurm.conf")
-# Where slurmd keeps what a configless slurmctld gives it.
+# Where slurmd keeps the file that a configless slurmctld gives it.
 CONFIGLESS: Final = Path("/run/slurm/conf/slurm.conf")
 DEEPEST_INCLUDE: Final = 8
 MOST_BYTES: Final = 16 << 20
-# What must be among the values, and what Slurm takes where there is none (since 22.05).
+# What must be among the values, and Slurm's default (since 22.05).
 WANTED: Final = {
     "ProctrackType": ("proctrack/cgroup", "proctrack/cgroup"),
     "TaskPlugin": ("task/cgroup", "task/none"),
@@ -25,7 +25,7 @@ NAME: Final = "moorage"
 HOOK: Final = f"50-{NAME}"
 EXPLAINED: Final = "docs/configuration.md"
 LIMITS: Final = frozenset({"prologtimeout", "epilogtimeout", "prologepilogtimeout"})
-# What is looked for; with the thousands of nodes and partitions of a large site the rest is long.
+# The keys that are kept: at a large site the file has thousands of lines of nodes and partitions.
 KEYS: Final = LIMITS | {
     "accountingstorageenforce",
     "constraindevices",
@@ -37,19 +37,19 @@ KEYS: Final = LIMITS | {
     "prologflags",
     "taskplugin",
 }
-# Any of these words in AccountingStorageEnforce has Slurm check what a user writes there.
+# With one of these words in AccountingStorageEnforce, Slurm checks what a user writes there.
 CHECKED: Final = {
     "account": frozenset({"all", "associations", "limits", "qos", "safe", "wckeys"}),
     "qos": frozenset({"all", "qos"}),
 }
 
-# What counts all below a task's cgroup, and what Slurm takes where nothing is said.
+# The plug-in that counts everything below a task's cgroup, and Slurm's default.
 GATHERS: Final = "jobacct_gather/cgroup"
 GATHERS_NOTHING: Final = "jobacct_gather/none"
 CGROUP_CONF: Final = "cgroup.conf"
 YES: Final = frozenset({"1", "true", "up", "yes"})
 
-# Any of these words in PrologFlags has a Prolog run on all nodes of a job before its first step.
+# With one of these words in PrologFlags, Slurm runs the Prolog on all nodes of a job before its first step.
 AT_ALLOCATION: Final = frozenset({"alloc", "contain", "forcerequeueonfail", "runinjob", "x11"})
 
 _SETTING: Final = re.compile(r"^\s*(\w+)\s*=\s*(.*?)\s*$")
@@ -58,7 +58,7 @@ Settings = Mapping[str, list[str]]
 
 
 def place(environ: Mapping[str, str]) -> Path:
-    """slurmd tells its hooks where it has read its own; without a file server it keeps a copy."""
+    """The slurm.conf that slurmd has read: it names the file to its hooks."""
     named = Path(environ.get("SLURM_CONF", ""))
     if named.is_absolute():
         return named
@@ -66,7 +66,7 @@ def place(environ: Mapping[str, str]) -> Path:
 
 
 def read(path: Path) -> Settings:
-    """The values of each of KEYS, in small letters, in the order of the file and of those that it includes."""
+    """The values of KEYS, by key in small letters, in the order of the file and of those that it includes."""
     found: dict[str, list[str]] = {}
     for line in _lines(path, path.parent, DEEPEST_INCLUDE):
         match = _SETTING.match(line)
@@ -76,21 +76,21 @@ def read(path: Path) -> Settings:
 
 
 def checks(what: str, settings: Settings) -> bool:
-    """Whether a job's account or QOS is one that its user may have, and not just what he has written."""
+    """Whether Slurm checks that a user may have the account or QOS of a job."""
     said = settings.get("accountingstorageenforce", [""])[-1]
     return not CHECKED[what].isdisjoint(word.strip() for word in said.lower().split(","))
 
 
 def prepares_all(settings: Settings) -> bool:
-    """Whether every node of a job is prepared when it starts, and not each when a step first comes there."""
+    """Whether all nodes of a job are prepared when it starts, not each with its first step."""
     said = settings.get("prologflags", [""])[-1]
     return not AT_ALLOCATION.isdisjoint(word.strip() for word in said.lower().split(","))
 
 
 def several_nodes(path: Path, settings: Settings) -> Iterator[Finding]:
-    """What keeps jobs on more than one node from starting; no reason to touch this one."""
+    """A finding if jobs on several nodes cannot start. The user can submit a job on one node."""
     if not prepares_all(settings):
-        cause = f"{path} has not PrologFlags=Alloc, without which the other nodes of a job are not prepared in time"
+        cause = f"{path} lacks PrologFlags=Alloc, so other nodes may not be prepared in time"
         yield Finding("slurm", cause, "set it, or submit with --nodes=1", "user")
 
 
@@ -101,24 +101,24 @@ def plugstack(path: Path, settings: Settings) -> Path:
 
 def check(path: Path, settings: Settings) -> Iterator[Finding]:
     if not settings:
-        cause = f"{path} says nothing of prologs and plug-ins"
+        cause = f"{path} names neither prologs nor plug-ins"
         yield Finding("slurm", cause, "see that slurmd's SLURM_CONF names a file that root can read")
         return
     for name, (wanted, unless_set) in WANTED.items():
         value = settings.get(name.lower(), [unless_set])[-1]
         if wanted not in value.replace(" ", "").split(","):
             yield Finding("slurm", f"{path} has {name}={value}", f"let {wanted} be in it, and restart slurmd")
-    yield from _hook("Epilog", path, settings.get("epilog", []), "nothing would be removed otherwise")
+    yield from _hook("Epilog", path, settings.get("epilog", []), "without it nothing of a job is removed")
 
 
 def prolog(path: Path, settings: Settings) -> Iterator[Finding]:
-    """Whether a Prolog of ours would run; where one does, nobody has to ask."""
+    """Whether slurmd would run our Prolog. Only the doctor asks: the Prolog itself knows."""
     if settings:
-        yield from _hook("Prolog", path, settings.get("prolog", []), "jobs would find nothing prepared")
+        yield from _hook("Prolog", path, settings.get("prolog", []), "without it nothing is prepared for a job")
 
 
 def limits(path: Path, settings: Settings, taken: Mapping[str, float]) -> Iterator[Finding]:
-    """Whether slurmd gives its hooks the seconds that ours may take: it kills them, and drains the node, otherwise."""
+    """Whether slurmd gives our hooks enough time: else it kills them and drains the node."""
     for hook, seconds in taken.items():
         names = (f"{hook}Timeout", "PrologEpilogTimeout")
         set_to = next(((name, settings[name.lower()][-1]) for name in names if name.lower() in settings), None)
@@ -128,18 +128,18 @@ def limits(path: Path, settings: Settings, taken: Mapping[str, float]) -> Iterat
 
 
 def accounting(path: Path, settings: Settings) -> Iterator[Finding]:
-    """Jobs start without it, but nobody is told what their containers have used."""
+    """Advice: jobs start without it, but sacct does not show what containers have used."""
     gathers = settings.get("jobacctgathertype", [GATHERS_NOTHING])[-1]
     if settings and gathers != GATHERS:
-        cause = f"{path} has JobAcctGatherType={gathers}, with which sacct misses what containers use"
+        cause = f"{path} has JobAcctGatherType={gathers}, so sacct does not count what containers use"
         yield Finding("slurm", cause, f"set it to {GATHERS}, on all nodes, while no job runs", kind="advice")
 
 
 def devices(path: Path, resources: Iterable[str]) -> Iterator[Finding]:
-    """Whether Slurm keeps a job from what it was not allotted: nothing else tells what it was."""
+    """Advice if Slurm does not keep a job from other jobs' devices: then no job's own devices are known."""
     conf = path.with_name(CGROUP_CONF)
     if (names := sorted({*resources})) and read(conf).get("constraindevices", [""])[-1].lower() not in YES:
-        cause = f"{conf} has not ConstrainDevices=yes, so that jobs can open devices of others: {', '.join(names)}"
+        cause = f"{conf} lacks ConstrainDevices=yes, so jobs can open devices of other jobs: {', '.join(names)}"
         yield Finding("slurm", cause, "set it on all nodes, and restart slurmd", kind="advice")
 
 
@@ -153,14 +153,14 @@ def _hook(kind: str, conf: Path, patterns: Iterable[str], otherwise: str) -> Ite
 
 
 def _ours(pattern: Path) -> list[Path]:
-    """What slurmd, given this pattern, would run for us: a hook with our name, or a script of the site's with it."""
+    """The hooks of this pattern that are ours: by their name, or because they contain it."""
     return [path for path in _matches(pattern) if NAME in path.name or NAME in _text(path)]
 
 
 def _matches(pattern: Path) -> list[Path]:
     directory = pattern.parent
     there = directory.iterdir() if directory.is_dir() else ()
-    # As for slurmd and every shell, a pattern finds no hidden file.
+    # As in a shell, a pattern matches no hidden file.
     return [path for path in there if fnmatch(path.name, pattern.name) and not path.name.startswith(".")]
 
 

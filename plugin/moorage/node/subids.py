@@ -1,4 +1,4 @@
-"""The ids that a user may give to his containers: enough of them, and nobody else's."""
+"""Checks of a user's subordinate ids: enough of them, and nobody else's."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from moorage.node.finding import Finding
 from moorage.node.hostfiles import Node
 
 ENOUGH: Final = 65536
-# Directories of users begin at a round number.
+# Directories of users often start at a multiple of this.
 ROUND: Final = 10000
 MOST_PROBES: Final = 64
-# Of one mistake in a file that a program has written there may be thousands.
+# One mistake of the program that wrote the file can be in thousands of lines.
 MOST_TOLD: Final = 10
 LIMIT: Final = 30.0
 LOCAL_SOURCES: Final = frozenset({"altfiles", "compat", "files", "systemd"})
@@ -29,7 +29,7 @@ LOCAL_SOURCES: Final = frozenset({"altfiles", "compat", "files", "systemd"})
 
 @dataclass(frozen=True)
 class Kind:
-    """User ids or group ids: how one asks for the ranges, and for an id that somebody has."""
+    """User ids or group ids: how to ask for ranges, and for the owner of an id."""
 
     name: str
     file: str
@@ -43,7 +43,7 @@ GIDS: Final = Kind("gid", "/etc/subgid", ("getsubids", "-g"), "group", grp.getgr
 
 
 def ranges(kind: Kind, user: str) -> list[Range]:
-    """What the node's own source, files or a directory of users, gives to the user."""
+    """The ranges of the user, from the node's source: files or a directory of users."""
     # It ends with 1 where there are none.
     return parse(run([*kind.query, user], limit=LIMIT, ok=(0, 1)).stdout)
 
@@ -59,7 +59,7 @@ def parse(said: str) -> list[Range]:
 
 
 def check(kind: Kind, job: Job, given: Sequence[Range], node: Node) -> Iterator[Finding]:
-    """Enough ids in one range, and nobody else's in any of them, because Podman uses them all."""
+    """Findings unless one range is large enough and no range meets another's: Podman uses all of them."""
     if all(one.count < ENOUGH for one in given):
         most = max((one.count for one in given), default=0)
         cause = f"user {job.user} has {f'only {most}' if most else 'no'} subordinate {kind.name}s on this node"
@@ -89,7 +89,7 @@ def _conflicts(kind: Kind, job: Job, one: Range, node: Node) -> Iterator[str]:
 
 
 def whole(kind: Kind, node: Node) -> Iterator[Finding]:
-    """What is wrong with the node's own file, whoever's ranges these are."""
+    """Findings about the node's own file, for the ranges of all users."""
     real = sorted(_listed(node.text(f"/etc/{kind.known}")))
     ranges = sorted(_granted(node.text(kind.file)), key=lambda given: given[1].start)
     causes = chain(_meetings(kind, ranges), _contents(kind, ranges, real))
@@ -98,7 +98,7 @@ def whole(kind: Kind, node: Node) -> Iterator[Finding]:
 
 
 def _meetings(kind: Kind, ranges: Sequence[tuple[str, Range]]) -> Iterator[str]:
-    """`ranges` are in the order of their starts: it is enough to remember the one that reaches furthest."""
+    """Ranges of different users that meet. They come sorted by start, so only the furthest end matters."""
     furthest: tuple[str, Range] | None = None
     for owner, one in ranges:
         if furthest and one.meets(furthest[1]) and not _same(owner, furthest[0]):
@@ -115,7 +115,7 @@ def _contents(kind: Kind, ranges: Sequence[tuple[str, Range]], real: Sequence[in
 
 
 def _same(one: str, other: str) -> bool:
-    """A user can be called by his name or by his number."""
+    """Whether both are the same user, by name or by number."""
     return one == other or _number(one) == _number(other)
 
 
@@ -128,7 +128,7 @@ def _number(owner: str) -> int | str:
 
 
 def probes(one: Range) -> list[int]:
-    """The ids to ask a directory for, which will not list all it has: both ends, and where others would begin."""
+    """The ids to ask a directory for, which does not list all of its ids: both ends, and each round number."""
     first_round = -(-one.start // ROUND) * ROUND
     return sorted({one.start, one.end - 1, *range(first_round, one.end, ROUND)})[:MOST_PROBES]
 
@@ -142,13 +142,13 @@ def _granted(text: str) -> Iterator[tuple[str, Range]]:
 
 
 def _listed(text: str) -> Iterator[int]:
-    """The ids in /etc/passwd or /etc/group, where they stand third."""
+    """The ids in /etc/passwd or /etc/group, the third field."""
     words = (line.split(":") for line in text.splitlines())
     return (int(line[2]) for line in words if len(line) > 2 and line[2].isdecimal())
 
 
 def _asks_a_directory(kind: Kind, nsswitch: str) -> bool:
-    """Whether there may be accounts that no file of this node names."""
+    """Whether accounts also come from another source than this node's files."""
     lines = (line.partition("#")[0].lower().partition(":") for line in nsswitch.splitlines())
     sources = {word for name, _, words in lines if name.strip() == kind.known for word in words.split()}
     return not sources <= LOCAL_SOURCES

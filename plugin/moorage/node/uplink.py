@@ -1,4 +1,4 @@
-"""How containers reach the outside: who carries their packets, and why that one."""
+"""The uplink: which driver connects containers with the outside, and why that one."""
 
 from __future__ import annotations
 
@@ -18,34 +18,32 @@ from moorage.node.hostfiles import Node
 from moorage.node.programs import Version, number, shown
 from moorage.node.uplink_speed import Speed
 
-# Of root's making, and no way at all: Podman knows neither, see podman.stand_in.
+# The gateway that root makes, and no uplink at all. Podman knows neither, see podman_conf.stand_in.
 KERNEL: Final = "kernel"
 NONE: Final = "none"
 
-# The first and the last (before this one) Podman that can use it for its bridge networks.
+# The first Podman that can use the driver for bridge networks, and the first that no longer can.
 PODMANS: Final[Mapping[str, tuple[Version, Version | None]]] = {
     "pasta": ((5,), None),
     "slirp4netns": ((4, 9), (6,)),
     KERNEL: ((5,), None),
     NONE: ((5,), None),
 }
-# pasta is named by the day it was made.
+# pasta's version is a date.
 OLDEST: Final[Mapping[str, Version]] = {"pasta": (2023, 12, 4), "slirp4netns": (1, 0)}
 
 PROFILES: Final = "/sys/kernel/security/apparmor/profiles"
 PASTA_CONFINED: Final = "pasta (enforce)"
 PASTA_RULES: Final = "/etc/apparmor.d/local/pasta"
-# The bits of a network of slirp4netns.
+# The prefix length of slirp4netns' network.
 BETWEEN: Final = 24
-# What Podman reads: the second where the first names nothing but the stub of systemd's resolver.
+# Podman reads the second file if the first names only the stub of systemd-resolved.
 RESOLVERS: Final = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf")
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What a node has: what Podman and the helpers say of their versions, who cannot work here and why, and how fast
-    each was when it was measured.
-    """
+    """What this node offers: versions, why a driver cannot work here, and measured speeds."""
 
     podman: str
     helpers: Mapping[str, str]
@@ -60,16 +58,16 @@ class Choice:
 
 
 def choose(offer: Offer, rule: Uplink, wanted: str | None = None) -> Choice:
-    """The driver for a job: what its user wants, else the fastest that works on this node, or the first by order."""
+    """The driver for a job: the one that its user wants, else the fastest that works here, or the first by order."""
     obstacles = {driver: obstacle(driver, offer, rule) for driver in UPLINKS}
     if wanted:
         return _wanted(wanted, obstacles, rule)
     usable = [driver for driver in _ordered(rule) if not obstacles[driver]]
     if not usable:
         causes = "; ".join(f"{driver}: {cause}" for driver, cause in obstacles.items() if cause)
-        raise UserError(f"no way for containers to reach the outside ({causes})", "install one that fits, or allow it")
+        raise UserError(f"no uplink can be used ({causes})", "install one that fits, or allow it")
     if rule.by == "measure":
-        # No way at all is none that could be the fastest.
+        # `none` has no speed.
         usable = [driver for driver in usable if driver != NONE] or usable
     first = Choice(usable[0], _reason(usable[0], obstacles, rule))
     return first if rule.by == "order" or len(usable) == 1 else _fastest(usable, offer.speeds, first)
@@ -77,7 +75,7 @@ def choose(offer: Offer, rule: Uplink, wanted: str | None = None) -> Choice:
 
 def obstacle(driver: str, offer: Offer, rule: Uplink) -> str:
     """Why the driver cannot be used here; empty if it can."""
-    # By having no way out nobody is given anything.
+    # `none` gives a job nothing, so it needs no permission.
     if driver not in rule.allowed and driver != NONE:
         return "not allowed by uplink.allowed"
     first, end = PODMANS[driver]
@@ -95,13 +93,14 @@ def _unfit(driver: str, offer: Offer) -> str:
         return "not installed"
     said = offer.helpers[driver]
     if not number(said):
-        return "mute when asked for its version"
+        return "silent about its version"
     return f"too old: {said}" if number(said) < OLDEST[driver] else offer.hindered.get(driver, "")
 
 
 def explain(offer: Offer, rule: Uplink, wanted: str | None = None) -> str:
     """The whole decision in a few lines."""
-    order = f"site's order: {', '.join(_ordered(rule))}{'' if rule.by == 'order' else ', where speeds are not known'}"
+    where = "" if rule.by == "order" else ", where speeds are not known"
+    order = f"order in uplink.order: {', '.join(_ordered(rule))}{where}"
     lines = [f"Podman here: {offer.podman or 'none'}", order]
     for driver in UPLINKS:
         lines.append(f"{driver}: {obstacle(driver, offer, rule) or f'can be used{_particulars(driver, offer)}'}")
@@ -120,25 +119,25 @@ def _particulars(driver: str, offer: Offer) -> str:
 
 
 def unmeasured(offer: Offer, rule: Uplink) -> list[str]:
-    """Of those among which the fastest would be chosen; none where there is no choice, or another rule."""
+    """The drivers without measured speeds, if the choice depends on speeds."""
     usable = [driver for driver in _ordered(rule) if driver != NONE and not obstacle(driver, offer, rule)]
     compared = usable if rule.by == "measure" and len(usable) > 1 else []
     return [driver for driver in compared if driver not in offer.speeds]
 
 
 def hindered(node: Node, rule: Uplink) -> dict[str, str]:
-    """What this node lacks, by driver; of those that are allowed, for to find out costs something."""
+    """Why drivers cannot work here, by driver. Checks only allowed drivers: probing is expensive."""
     found = {driver: next(causes(node, rule), "") for driver, causes in HINDRANCES.items() if driver in rule.allowed}
     return {driver: cause for driver, cause in found.items() if cause}
 
 
 def _hinders_pasta(node: Node, _: Uplink) -> Iterator[str]:
-    # Debian confines it to the usual places of run directories, which those of jobs are not (seen on 13).
+    # Debian's profile allows only the usual run directories, not those of jobs (seen on 13).
     if PASTA_CONFINED in node.text(PROFILES).splitlines() and RUN.as_posix() not in node.text(PASTA_RULES):
         yield f"AppArmor keeps it out of {RUN}, see {PASTA_RULES}"
-    # It takes over the addresses of the way out; an older one does not start, a newer one leads nowhere.
+    # It copies the addresses of the default route. Without one old pasta does not start, newer leads nowhere.
     if not routes.leads_out(node):
-        yield "this node has no default route, which it follows"
+        yield "this node has no default route"
 
 
 def _hinders_kernel(node: Node, rule: Uplink) -> Iterator[str]:
@@ -147,9 +146,9 @@ def _hinders_kernel(node: Node, rule: Uplink) -> Iterator[str]:
     except UserError as error:
         yield error.what
     if not routes.leads_out(node, by=[routes.IPV4]):
-        yield "this node has no default route for IPv4, which it follows"
+        yield "this node has no default route for IPv4"
     if not resolvers(node, rule):
-        yield "the resolvers of this node are its own, where jobs do not reach them: name others in uplink.resolvers"
+        yield "jobs cannot reach the resolvers of this node, which run on it: name others in uplink.resolvers"
 
 
 def _hinders_slirp4netns(node: Node, rule: Uplink) -> Iterator[str]:
@@ -163,13 +162,13 @@ HINDRANCES: Final = {"pasta": _hinders_pasta, "slirp4netns": _hinders_slirp4netn
 def between(node: Node, rule: Uplink) -> str | None:
     """The network between containers and slirp4netns: one of the pool, to which this node has no route.
 
-    It would take 10.0.2.0/24, and nothing that the site has there could be reached.
+    slirp4netns' own default, 10.0.2.0/24, would hide what the site has there.
     """
     return next(routes.free(rule.pool, BETWEEN, routes.masked(node)), None)
 
 
 def resolvers(node: Node, rule: Uplink) -> tuple[str, ...]:
-    """Whom jobs ask for names by the uplink `kernel`, which leads to no address of the node itself."""
+    """The resolvers of jobs with the uplink `kernel`: it does not lead to addresses of the node itself."""
     if rule.resolvers:
         return rule.resolvers
     for file in RESOLVERS:
@@ -181,7 +180,7 @@ def resolvers(node: Node, rule: Uplink) -> tuple[str, ...]:
 
 
 def _is_own(address: str) -> bool:
-    """Whether it is one of this node's: nobody else's can be taken."""
+    """Whether the address is this node's own: only such an address can be bound."""
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as somebody:
         somebody.bind((address, 0))
         return True
@@ -189,7 +188,7 @@ def _is_own(address: str) -> bool:
 
 
 def _ordered(rule: Uplink) -> Sequence[str]:
-    """All that is allowed: what the order does not name comes last."""
+    """The allowed drivers; those that uplink.order does not name come last."""
     return [driver for driver in dict.fromkeys((*rule.order, *rule.allowed)) if driver in rule.allowed]
 
 
@@ -202,7 +201,7 @@ def _wanted(driver: str, obstacles: Mapping[str, str], rule: Uplink) -> Choice:
 
 
 def _fastest(usable: Sequence[str], speeds: Mapping[str, Speed], first: Choice) -> Choice:
-    """By the slower of both directions, where all are known; else what is first in the site's order."""
+    """The fastest driver by its slower direction; the first in uplink.order if a speed is not known."""
     if unknown := [driver for driver in usable if driver not in speeds]:
         return Choice(first.driver, f"{first.reason}; not measured here: {', '.join(unknown)}")
     fastest = max(usable, key=lambda driver: speeds[driver].worth)
@@ -213,4 +212,4 @@ def _fastest(usable: Sequence[str], speeds: Mapping[str, Speed], first: Choice) 
 def _reason(driver: str, obstacles: Mapping[str, str], rule: Uplink) -> str:
     preferred = takewhile(lambda other: other != driver, _ordered(rule))
     causes = "; ".join(f"{other}: {obstacles[other]}" for other in preferred if obstacles[other])
-    return causes or "the first in the site's order"
+    return causes or "the first in uplink.order"

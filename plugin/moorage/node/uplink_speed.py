@@ -1,4 +1,4 @@
-"""How fast the uplinks of this node are: what `moorage net measure` has found, kept until what was measured changes."""
+"""The measured speeds of this node's uplinks, from `moorage net measure`: valid until kernel or program change."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, Final, Self
 from moorage.common import files
 
 PLACE: Final = Path("/var/lib/moorage/uplinks.json")
-# Whoever reads what another release has written knows nothing.
+# A file of another form counts as no file.
 FORM: Final = 1
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Of several measurements."""
+    """The median and the extremes of several measurements."""
 
     median: float
     least: float
@@ -27,7 +27,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Self:
-        # Only here: who reads what was measured has no use for it.
+        # Only here: readers of the file do not need it.
         from statistics import median
 
         return cls(median(values), min(values), max(values))
@@ -38,7 +38,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Speed:
-    """Gbit/s out of a job and into it, and how many microseconds an answer takes."""
+    """Gbit/s out of a job and into it, and the round trip in microseconds."""
 
     outward: Spread
     inward: Spread
@@ -53,18 +53,18 @@ class Speed:
 
     @property
     def worth(self) -> float:
-        """By which uplinks are compared: a job needs both directions."""
+        """The slower direction, by which uplinks are compared: a job needs both."""
         return min(self.outward.median, self.inward.median)
 
 
 @dataclass(frozen=True)
 class Record:
-    """One measurement of all that could be measured on this node."""
+    """One measurement of all uplinks of this node."""
 
     kernel: str
     bare: Speed
     uplinks: Mapping[str, Speed]
-    # What each program said of its version.
+    # By program, as it prints them.
     versions: Mapping[str, str]
     left_out: Mapping[str, str] = field(default_factory=dict)
 
@@ -92,7 +92,7 @@ class Record:
 
 
 def known(versions: Mapping[str, str], path: Path | None = None) -> dict[str, Speed]:
-    """The speed of each uplink that is still what was measured; nothing that another than root can have written."""
+    """The speeds of uplinks whose program is still the same; none if anybody but root can write the file."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         record = Record.from_dict(json.loads(files.private(path or PLACE)))
         if record.kernel == os.uname().release:

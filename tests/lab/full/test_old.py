@@ -22,7 +22,7 @@ tar -x
 python3 -B -m moorage doctor --json
 """
 NEWER_PODMAN = "install podman 4.9 or newer"
-NEWER_SLURM = "23.11 is the oldest Slurm that can do this"
+NEWER_SLURM = "install Slurm 23.11 or newer"
 
 
 def test_debian_12_is_refused_before_anything_is_changed() -> None:

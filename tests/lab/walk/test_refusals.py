@@ -16,7 +16,7 @@ CAROL = (
     "moorage: user carol has no subordinate uids on this node: "
     "ask the administrator for a range of 65536 (/etc/subuid, or the directory of users)"
 )
-ROOT = "moorage: root has no use for --k8s: submit the job as a user"
+ROOT = "moorage: root cannot use --k8s: submit the job as a user"
 # What was asked for of the node, and what its agent makes of it.
 TOO_SMALL = {
     "memory for Podman": (

@@ -118,7 +118,7 @@ def test_a_job_gets_all_it_needs(node: FakeCommand) -> None:
     assert run() == 0
     described = json.loads(JOB.description.read_text())
     assert (described["job"], described["uplink"], described["podman"]) == (17, "pasta", "/usr/bin/podman")
-    assert described["uplink_reason"] == "the first in the site's order; not measured here: pasta, slirp4netns"
+    assert described["uplink_reason"] == "the first in uplink.order; not measured here: pasta, slirp4netns"
     assert described["subuids"] == described["subgids"] == [[1 << 30, 65536]]
     assert described["versions"]["crun"] == "crun 1.21"
     assert Mooring.load(17).srun == Path("/usr/bin/srun")
@@ -155,7 +155,7 @@ def test_what_its_record_will_need_is_kept(place: Path) -> None:
     assert (known.about.days, known.about.metrics) == (3, "/mnt/metrics")
     assert (known.about.described["uplink"], known.about.described["spec"]["cluster"]) == ("pasta", "none")
     assert [step.word for step in start_log.read(17).steps] == ["prolog", "launch"]
-    assert "prolog: prepared with loop scratch and pasta (the first in the site's order" in JOB.log.read_text()
+    assert "prolog: prepared with loop scratch and pasta (the first in uplink.order" in JOB.log.read_text()
     assert JOB.log.stat().st_mode & 0o777 == 0o644
     assert 'moorage_clusters_running{cluster="none"} 1\n' in (place / "metrics/moorage.prom").read_text()
     assert end_of_job.clear(JOB.id, Deadline(30), Ending("epilog", "0:0")) == []
@@ -200,7 +200,7 @@ def test_nothing_is_left_once_it_is_cleared(place: Path) -> None:
         ({"SPANK_K8S": "nodes"}, "--k8s: "),
         ({"SPANK_K8S": "cluster=none,uplink=\x1b[31m"}, "--k8s: "),
         ({"SPANK_K8S": "x" * 2000}, "--k8s: "),
-        ({"SLURM_JOB_UID": "0"}, "root has no use for --k8s"),
+        ({"SLURM_JOB_UID": "0"}, "root cannot use --k8s"),
     ],
 )
 def test_a_users_fault_is_told_to_the_job_alone(place: Path, changed: dict[str, str], words: str) -> None:

@@ -176,7 +176,7 @@ def test_a_users_fault_drains_no_node(changed: dict[str, str], line: str) -> Non
 def test_without_alloc_the_others_are_not_there_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     settle(monkeypatch, {"prologflags": ["Serial"]})
     assert run() == 0
-    assert refusal().startswith("/etc/slurm/slurm.conf has not PrologFlags=Alloc")
+    assert refusal().startswith("/etc/slurm/slurm.conf lacks PrologFlags=Alloc")
 
 
 def test_a_network_that_another_job_has() -> None:
@@ -195,11 +195,11 @@ def test_a_network_that_another_job_has() -> None:
         ("  interface: eth1\n", "node n1 has no address on eth1: 192.0.2.1: see the section fabric of"),
         (
             "  source_ports: 600-1024\n",
-            "fabric.port is 339 and fabric.source_ports are 600-1024, and from 1024 on ports are everybody's",
+            "fabric.port is 339 and fabric.source_ports are 600-1024, and ports from 1024 up are open to",
         ),
         (
             "  port: 1339\n",
-            "fabric.port is 1339 and fabric.source_ports are 600-1023, and from 1024 on ports are everybody's",
+            "fabric.port is 1339 and fabric.source_ports are 600-1023, and ports from 1024 up are open to",
         ),
         ("  subnet: 192.0.0.0/16\n", "this node has a route to 192.0.2.0/24, and containers would have 192.0.0.0/16: "),
     ],
@@ -292,7 +292,9 @@ def test_a_gateway_is_decided_too(kernel_uplink: None) -> None:
 def test_a_node_that_is_no_gateway(kernel_uplink: None) -> None:
     Path("/proc/sys/net/ipv4/ip_forward").write_text("0")
     assert run() == 1
-    assert refusal().startswith("this node forwards no packets, which the uplink kernel needs: set net.ipv4.ip_forward")
+    assert refusal().startswith(
+        "this node does not forward packets, and the uplink kernel needs that: set net.ipv4.ip_forward"
+    )
 
 
 def test_jobs_that_have_taken_all_networks_are_no_fault_of_it(kernel_uplink: None, place: Path, ip: IPRoute) -> None:

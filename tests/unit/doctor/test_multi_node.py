@@ -49,14 +49,14 @@ def test_a_route_to_where_containers_would_be(tmp_path: Path, route: str, networ
 
 
 @pytest.mark.parametrize(("first", "fabric", "port"), [("1023", Fabric(), 339), ("1024", Fabric(port=1339), 1339)])
-def test_ports_that_are_everybodys(tmp_path: Path, first: str, fabric: Fabric, port: int) -> None:
+def test_ports_that_any_user_can_use(tmp_path: Path, first: str, fabric: Fabric, port: int) -> None:
     (line,) = found(tmp_path, {multi_node.FIRST_OF_EVERYBODYS[1:]: first}, fabric)
-    assert line.startswith(f"fabric.port is {port} and fabric.source_ports are 600-1023, and from {first} on ports ")
+    assert line.startswith(f"fabric.port is {port} and fabric.source_ports are 600-1023, and ports from {first} up ")
 
 
 def test_a_prolog_that_comes_too_late(tmp_path: Path) -> None:
     (line,) = found(tmp_path, {}, settings={"prologflags": ["NoHold"]})
-    assert line.startswith("/etc/slurm/slurm.conf has not PrologFlags=Alloc")
+    assert line.startswith("/etc/slurm/slurm.conf lacks PrologFlags=Alloc")
 
 
 def test_a_kernel_without_its_modules(tmp_path: Path) -> None:

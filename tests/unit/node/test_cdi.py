@@ -106,8 +106,8 @@ MOUNT = {"hostPath": "/a", "containerPath": "/b"}
 @pytest.mark.parametrize(
     ("edits", "words"),
     [
-        ({"hooks": [{"hookName": "createContainer", "path": "/bin/sh"}]}, "have it made without hooks"),
-        ({"additionalGids": [0], "intelRdt": {"closID": "x"}}, "have it made without additionalGids and intelRdt"),
+        ({"hooks": [{"hookName": "createContainer", "path": "/bin/sh"}]}, "make it anew without hooks"),
+        ({"additionalGids": [0], "intelRdt": {"closID": "x"}}, "make it anew without additionalGids and intelRdt"),
         ({"deviceNodes": [{"path": "/dev/a", "hostPath": "/dev/sda"}]}, "/dev/a has to be called as on the node"),
         ({"deviceNodes": [{"path": "/proc/kcore"}]}, "give a list of devices below /dev"),
         ({"deviceNodes": [{"path": "/dev/../etc/shadow"}]}, "give a list of devices below /dev"),
@@ -124,22 +124,22 @@ def test_what_jobs_cannot_have_is_refused_in_one_line(
     (places[0] / "maker.json").write_text(described(**edits))
     with pytest.raises(UserError) as refused:
         known()
-    assert str(refused.value).startswith(f"{places[0] / 'maker.json'} asks for what jobs cannot have: {words}")
+    assert str(refused.value).startswith(f"{places[0] / 'maker.json'} asks for things that jobs cannot have: {words}")
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no JSON: have it made anew"),
-        ("[]", "is no description by CDI"),
-        ("null", "is no description by CDI"),
-        ('{"kind": "maker.com/gpu"}', "is no description by CDI (KeyError('devices'))"),
-        ('{"kind": "maker.com/gpu", "devices": [{"name": "0"}]}', "is no description by CDI"),
-        ('{"kind": "maker.com/gpu", "devices": 1}', "is no description by CDI"),
-        ('{"kind": ["maker.com/gpu"], "devices": []}', "is no description by CDI"),
-        (described(deviceNodes=["/dev/null"]), "is no description by CDI"),
-        (described(mounts=[{"hostPath": "/a"}]), "is no description by CDI"),
-        (described(env=[["A=b"]]), "is no description by CDI"),
+        ("{", "is no JSON: make it anew"),
+        ("[]", "is not a CDI description"),
+        ("null", "is not a CDI description"),
+        ('{"kind": "maker.com/gpu"}', "is not a CDI description (KeyError('devices'))"),
+        ('{"kind": "maker.com/gpu", "devices": [{"name": "0"}]}', "is not a CDI description"),
+        ('{"kind": "maker.com/gpu", "devices": 1}', "is not a CDI description"),
+        ('{"kind": ["maker.com/gpu"], "devices": []}', "is not a CDI description"),
+        (described(deviceNodes=["/dev/null"]), "is not a CDI description"),
+        (described(mounts=[{"hostPath": "/a"}]), "is not a CDI description"),
+        (described(env=[["A=b"]]), "is not a CDI description"),
     ],
 )
 def test_what_makes_no_sense_is_refused(places: tuple[Path, Path], text: str, words: str) -> None:
@@ -188,7 +188,7 @@ def test_what_nobody_was_allotted_and_is_not_there_is_left_out() -> None:
 def test_a_word_that_is_none_is_a_fault_of_the_node_for_jobs_that_need_it(places: tuple[Path, Path]) -> None:
     (places[0] / "maker.json").write_text(described(hooks=[{"path": "/bin/sh"}]))
     (fault,) = outfit([GPU], {"gpu": ["0"]}).faults
-    assert (fault.check, fault.fault, fault.remedy) == (features.CHECK, "node", "have it made without hooks")
+    assert (fault.check, fault.fault, fault.remedy) == (features.CHECK, "node", "make it anew without hooks")
     assert outfit([GPU], {}).faults == ()
 
 
@@ -201,7 +201,7 @@ def test_the_doctor_says_so_before_a_job_needs_it(
     (places[0] / "maker.json").write_text(described(hooks=[{"path": "/bin/sh"}]))
     scene = cast("Scene", SimpleNamespace(facts=Facts()))
     (fault,) = examine._features(scene)
-    assert str(fault) == f"{places[0] / 'maker.json'} asks for what jobs cannot have: have it made without hooks"
+    assert str(fault) == f"{places[0] / 'maker.json'} asks for things that jobs cannot have: make it anew without hooks"
 
 
 def test_the_labs_device_is_the_same_by_its_site_and_by_its_vendor(

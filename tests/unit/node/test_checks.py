@@ -44,7 +44,7 @@ def test_where_slurms_programs_are(parent: str, configured: str | None, first: l
 
 def test_root_submits_no_such_jobs() -> None:
     (found,) = user_checks(job(0, "root"), ENOUGH)
-    assert (str(found), found.fault) == ("root has no use for --k8s: submit the job as a user", "user")
+    assert (str(found), found.fault) == ("root cannot use --k8s: submit the job as a user", "user")
 
 
 def test_a_user_whom_the_node_knows_by_another_id_is_its_fault() -> None:
@@ -107,7 +107,7 @@ def test_mounts_must_be_everybodys(tmp_path: Path, ours: str, first: str, bad: b
 
 def test_an_old_slurm_is_found(tmp_path: Path) -> None:
     found = found_by_node_checks(surroundings(tmp_path, slurmd="slurm 23.02.7"), Node(tmp_path))
-    assert "this node runs slurm 23.02.7: 23.11 is the oldest Slurm that can do this" in map(str, found["slurm"])
+    assert "this node runs slurm 23.02.7: install Slurm 23.11 or newer" in map(str, found["slurm"])
 
 
 @pytest.mark.usefixtures("bare_node")

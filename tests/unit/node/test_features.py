@@ -93,11 +93,11 @@ def test_a_file_is_parsed_once(directory: Path, monkeypatch: pytest.MonkeyPatch)
         ("devices: [/proc/1/mem]\n", 1, "give a list of devices"),
         ("devices: ['/dev/a:/dev/b']\n", 1, "give a list of devices"),
         ("devices: [/dev/null, /dev/null]\n", 1, "each once"),
-        ("\ndevices: [/dev/nvidia%]\n", 2, "% stands for a device that was allotted: say of which resource"),
+        ("\ndevices: [/dev/nvidia%]\n", 2, "% stands for a device that was allotted: name its resource"),
         ("cdi: nvidia.com/gpu=0\n", 1, "give a list of VENDOR/CLASS=NAME, each once, such as [nvidia.com/gpu=%]"),
         ("cdi: [gpu=0]\n", 1, "give a list of VENDOR/CLASS=NAME"),
         ("cdi: [../gpu=0]\n", 1, "give a list of VENDOR/CLASS=NAME"),
-        ("cdi: ['nvidia.com/gpu=%']\n", 1, "% stands for a device that was allotted: say of which resource"),
+        ("cdi: ['nvidia.com/gpu=%']\n", 1, "% stands for a device that was allotted: name its resource"),
         ("gres: gpu\nbinds: [lib]\n", 2, "give a list of absolute paths"),
         ("binds: [/]\n", 1, "give a list of absolute paths"),
         ("binds: ['/a:/b:/c']\n", 1, "give a list of absolute paths"),
@@ -123,7 +123,7 @@ def test_everything_wrong_in_every_file_is_named(directory: Path) -> None:
     written(directory, "gres: gpu\n", "Tape Drive.yaml")
     _, faults = examine(directory)
     assert len(faults) == 2
-    assert "Tape Drive.yaml is no name for a feature" in str(faults[0])
+    assert "Tape Drive.yaml is not a name for a feature" in str(faults[0])
 
 
 @pytest.mark.parametrize("what", ["features.d", "features.d/gpu.yaml"])

@@ -235,7 +235,7 @@ def test_jobs_on_several_nodes_need_all_of_them_prepared(here: Path, line: str, 
     """A job that is refused for this has touched nothing of the node."""
     file = written(here, f"{GOOD}{line}\n")
     found = [str(finding) for finding in slurmconf.several_nodes(file, read(file))]
-    said = f"{file} has not PrologFlags=Alloc, without which the other nodes of a job are not prepared in time"
+    said = f"{file} lacks PrologFlags=Alloc, so other nodes may not be prepared in time"
     assert found == ([] if all_nodes else [f"{said}: set it, or submit with --nodes=1"])
     assert all(finding.fault == "user" for finding in slurmconf.several_nodes(file, read(file)))
 
@@ -251,7 +251,7 @@ def test_jobs_on_several_nodes_need_all_of_them_prepared(here: Path, line: str, 
 def test_what_containers_use_is_counted(here: Path, line: str, gathers: str | None) -> None:
     file = written(here, f"{GOOD}{line}\n")
     found = list(slurmconf.accounting(file, read(file)))
-    said = f"{file} has JobAcctGatherType={gathers}, with which sacct misses what containers use"
+    said = f"{file} has JobAcctGatherType={gathers}, so sacct does not count what containers use"
     assert [one.cause for one in found] == ([said] if gathers else [])
     assert all(one.fault == "advice" for one in found)
     assert list(slurmconf.accounting(file, {})) == []
@@ -276,7 +276,7 @@ def test_jobs_are_held_to_their_devices(here: Path, text: str | None, held: bool
     if text is not None:
         written(here, f"{text}\n", "cgroup.conf")
     found = list(slurmconf.devices(here / "slurm.conf", ["tape", "gpu", "tape"]))
-    said = f"{here}/cgroup.conf has not ConstrainDevices=yes, so that jobs can open devices of others: gpu, tape"
+    said = f"{here}/cgroup.conf lacks ConstrainDevices=yes, so jobs can open devices of other jobs: gpu, tape"
     assert [one.cause for one in found] == ([] if held else [said])
     assert all(one.fault == "advice" for one in found)
     assert list(slurmconf.devices(here / "slurm.conf", [])) == []

@@ -26,25 +26,25 @@ WITH_KERNEL = Uplink(allowed=("kernel", "pasta", "slirp4netns"))
 @pytest.mark.parametrize(
     ("podman", "installed", "rule", "wanted", "driver", "reason"),
     [
-        ("5.4.2", BOTH, ANY, None, "pasta", "the first in the site's order"),
-        ("5.4.2", BOTH, SLIRP_FIRST, None, "slirp4netns", "the first in the site's order"),
+        ("5.4.2", BOTH, ANY, None, "pasta", "the first in uplink.order"),
+        ("5.4.2", BOTH, SLIRP_FIRST, None, "slirp4netns", "the first in uplink.order"),
         ("5.4.2", SLIRP, ANY, None, "slirp4netns", "pasta: not installed"),
         ("5.4.2", {**SLIRP, "pasta": "pasta 2023_03_09"}, ANY, None, "slirp4netns", "pasta: too old: pasta 2023_03_09"),
-        ("5.4.2", {**SLIRP, "pasta": ""}, ANY, None, "slirp4netns", "pasta: mute when asked for its version"),
+        ("5.4.2", {**SLIRP, "pasta": ""}, ANY, None, "slirp4netns", "pasta: silent about its version"),
         ("4.9.3", BOTH, ANY, None, "slirp4netns", "pasta: needs Podman 5 or newer"),
         ("6.0.0-dev", BOTH, SLIRP_FIRST, None, "pasta", "slirp4netns: Podman 6 and newer cannot use it"),
-        ("5.4.2", BOTH, ONLY_SLIRP, None, "slirp4netns", "the first in the site's order"),
-        ("5.4.2", BOTH, Uplink(order=("slirp4netns",), allowed=("pasta",)), None, "pasta", "the first in the site's"),
-        ("5.4.2", BOTH, WITH_KERNEL, None, "kernel", "the first in the site's order; not measured here: kernel, pasta"),
+        ("5.4.2", BOTH, ONLY_SLIRP, None, "slirp4netns", "the first in uplink.order"),
+        ("5.4.2", BOTH, Uplink(order=("slirp4netns",), allowed=("pasta",)), None, "pasta", "the first in uplink.order"),
+        ("5.4.2", BOTH, WITH_KERNEL, None, "kernel", "the first in uplink.order; not measured here: kernel, pasta"),
         ("4.9.3", BOTH, WITH_KERNEL, None, "slirp4netns", "kernel: needs Podman 5 or newer; pasta: needs Podman 5"),
-        ("6.0.0", {}, WITH_KERNEL, None, "kernel", "the first in the site's order"),
-        ("5.4.2", BOTH, Uplink(allowed=("none",)), None, "none", "the first in the site's order"),
-        ("5.4.2", BOTH, Uplink(allowed=("none", "pasta"), order=("none",)), None, "pasta", "the first in the site's"),
-        ("5.4.2", BOTH, Uplink(allowed=("none", "pasta"), by="order"), None, "pasta", "the first in the site's order"),
+        ("6.0.0", {}, WITH_KERNEL, None, "kernel", "the first in uplink.order"),
+        ("5.4.2", BOTH, Uplink(allowed=("none",)), None, "none", "the first in uplink.order"),
+        ("5.4.2", BOTH, Uplink(allowed=("none", "pasta"), order=("none",)), None, "pasta", "the first in uplink.order"),
+        ("5.4.2", BOTH, Uplink(allowed=("none", "pasta"), by="order"), None, "pasta", "the first in uplink.order"),
         ("5.4.2", {}, Uplink(allowed=("none", "pasta"), by="order"), None, "none", "pasta: not installed"),
         ("5.4.2", BOTH, ONLY_PASTA, "none", "none", "the user asked for it"),
         ("5.4.2", BOTH, WITH_KERNEL, "kernel", "kernel", "the user asked for it"),
-        ("5.4.2", BOTH, Uplink(order=("slirp4netns",)), None, "slirp4netns", "the first in the site's order"),
+        ("5.4.2", BOTH, Uplink(order=("slirp4netns",)), None, "slirp4netns", "the first in uplink.order"),
         ("5.4.2", PASTA, Uplink(order=("slirp4netns",)), None, "pasta", "slirp4netns: not installed"),
         ("5.4.2", BOTH, ANY, "slirp4netns", "slirp4netns", "the user asked for it"),
         ("5.4.2", BOTH, SLIRP_FIRST, "pasta", "pasta", "the user asked for it"),
@@ -66,7 +66,7 @@ def test_choices(
             {},
             ANY,
             None,
-            "the outside (pasta: not installed; slirp4netns: not installed; kernel: not allowed by uplink.allowed)",
+            "no uplink can be used (pasta: not installed; slirp4netns: not installed; kernel: not allowed by up",
         ),
         ("4.9.3", PASTA, ANY, None, "(pasta: needs Podman 5 or newer; slirp4netns: not installed; kernel"),
         (
@@ -98,7 +98,7 @@ def test_no_choice(podman: str, installed: dict[str, str], rule: Uplink, wanted:
 def test_an_explanation_names_everything() -> None:
     assert explain(Offer("podman version 4.9.3", BOTH), ANY).splitlines() == [
         "Podman here: podman version 4.9.3",
-        "site's order: pasta, slirp4netns, where speeds are not known",
+        "order in uplink.order: pasta, slirp4netns, where speeds are not known",
         "pasta: needs Podman 5 or newer",
         "slirp4netns: can be used (slirp4netns version 1.2.1)",
         "kernel: not allowed by uplink.allowed",
@@ -108,11 +108,7 @@ def test_an_explanation_names_everything() -> None:
 
 
 def test_an_explanation_of_nothing() -> None:
-    assert (
-        explain(Offer("", {}), ONLY_PASTA)
-        .splitlines()[-1]
-        .startswith("chosen: nothing, no way for containers to reach")
-    )
+    assert explain(Offer("", {}), ONLY_PASTA).splitlines()[-1].startswith("chosen: nothing, no uplink can be used")
 
 
 class TestSpeed:
@@ -131,10 +127,10 @@ class TestSpeed:
             (WITH_KERNEL, {"pasta": 8, "slirp4netns": 7, "kernel": 16}, "kernel", "the fastest here: kernel 16.00,"),
             (WITH_KERNEL, {"pasta": 18, "slirp4netns": 7, "kernel": 16}, "pasta", "the fastest here: kernel 16.00,"),
             (ANY, {"pasta": 0, "slirp4netns": 7}, "slirp4netns", "the fastest here: pasta 0.00, slirp4netns 7.00"),
-            (ANY, {"slirp4netns": 7}, "pasta", "the first in the site's order; not measured here: pasta"),
-            (ANY, {}, "pasta", "the first in the site's order; not measured here: pasta, slirp4netns"),
-            (Uplink(by="order"), {"pasta": 3, "slirp4netns": 7}, "pasta", "the first in the site's order"),
-            (ONLY_PASTA, {}, "pasta", "the first in the site's order"),
+            (ANY, {"slirp4netns": 7}, "pasta", "the first in uplink.order; not measured here: pasta"),
+            (ANY, {}, "pasta", "the first in uplink.order; not measured here: pasta, slirp4netns"),
+            (Uplink(by="order"), {"pasta": 3, "slirp4netns": 7}, "pasta", "the first in uplink.order"),
+            (ONLY_PASTA, {}, "pasta", "the first in uplink.order"),
         ],
     )
     def test_decides(self, rule: Uplink, gigabits: dict[str, float], driver: str, reason: str) -> None:
@@ -202,7 +198,7 @@ NO_WAY_OUT_6 = f"{EVERYTHING_6}{'0' * 32} ffffffff 00000001 00000000 00200200   
 def test_pasta_follows_the_default_route(tmp_path: Path, table: str, table_6: str, there: bool) -> None:
     has(tmp_path, routes.IPV4, table)
     has(tmp_path, routes.IPV6, table_6)
-    cause = "this node has no default route, which it follows"
+    cause = "this node has no default route"
     assert hindered(Node(tmp_path), ANY) == ({} if there else {"pasta": cause})
 
 
@@ -246,16 +242,16 @@ class TestKernel:
     def test_needs_a_way_out_for_ipv4(self, node: Node, tmp_path: Path) -> None:
         has(tmp_path, routes.IPV4, NO_WAY_OUT)
         has(tmp_path, routes.IPV6, WAY_OUT_6)
-        cause = "this node has no default route for IPv4, which it follows"
+        cause = "this node has no default route for IPv4"
         assert hindered(node, WITH_KERNEL) == {"kernel": cause}
 
     def test_needs_what_the_gateway_needs(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
         def check() -> None:
-            raise UserError("this node forwards no packets, which the uplink kernel needs", "set it")
+            raise UserError("this node does not forward packets, and the uplink kernel needs that", "set it")
 
         monkeypatch.setattr(network_demands, "forwarding", check)
         found = hindered(node, WITH_KERNEL)
-        assert found == {"kernel": "this node forwards no packets, which the uplink kernel needs"}
+        assert found == {"kernel": "this node does not forward packets, and the uplink kernel needs that"}
         assert choose(Offer("podman version 5.4.2", BOTH, found), WITH_KERNEL).driver == "pasta"
 
     def test_costs_nothing_where_it_is_not_allowed(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -316,7 +316,9 @@ class TestNothingIsLeft:
 def test_ports_that_everybody_may_use_are_refused(hosts: list[Host], first: int, site: Site) -> None:
     with inside(hosts[0].namespace):
         Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text(str(first))
-        with pytest.raises(UserError, match=f", and from {first} on ports are everybody's: choose lower ones"):
+        with pytest.raises(
+            UserError, match=f", and ports from {first} up are open to unprivileged users: choose lower ones"
+        ):
             fabric.make(Fabric.of(17, CABLE, 1500, [IPv4Address("192.0.2.1"), IPv4Address("192.0.2.2")], 0, site), site)
     assert left(hosts[0]) == []
 

@@ -431,7 +431,7 @@ def test_a_node_that_is_no_router_refuses(node: Host) -> None:
     with inside(node.namespace), pytest.raises(UserError) as refusal:
         Gateway.of(17, FABRICS.port, Site())
     assert str(refusal.value) == (
-        "this node forwards no packets, which the uplink kernel needs:"
+        "this node does not forward packets, and the uplink kernel needs that:"
         " set net.ipv4.ip_forward=1, or take kernel out of uplink.allowed"
     )
 
