@@ -1,4 +1,4 @@
-"""Small files of root's, in directories that only root can write."""
+"""Small files of root, in directories that only root can write."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 
 def create(path: Path, content: str, mode: int = 0o644) -> None:
-    """A new file; never one that was there, nor one behind a link."""
+    """Create the file; an error if there is one already, or a link."""
     with os.fdopen(os.open(path, _NEW, 0o600), "w", encoding="utf-8") as file:
         file.write(content)
-        # Whatever the umask was.
+        # Independent of the umask.
         os.fchmod(file.fileno(), mode)
 
 
 def append(path: Path, content: str) -> None:
-    """In one piece, beside whoever else does."""
+    """Append in one write: several processes may do so."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.write(descriptor, content.encode())
@@ -29,7 +29,7 @@ def append(path: Path, content: str) -> None:
 
 
 def replace(path: Path, content: str, mode: int = 0o600) -> None:
-    """The file's new content, or after a crash its old one, but never a part of either."""
+    """Replace the content. After a crash the file has the new content or the old one, never a part."""
     half = path.with_name(f".{path.name}.{os.getpid()}")
     half.unlink(missing_ok=True)
     try:
@@ -41,7 +41,7 @@ def replace(path: Path, content: str, mode: int = 0o600) -> None:
 
 
 def private(path: Path, most: int = 1 << 20) -> str:
-    """The content of a file that nobody but root and ourselves can have written; a PermissionError if others could."""
+    """The content of the file; a PermissionError if another user than root and this one can write it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)

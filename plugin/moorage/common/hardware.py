@@ -1,4 +1,4 @@
-"""What of a node's hardware a job's containers get to see: data, made by root and used by the job."""
+"""The hardware of a node that a job's containers see: data that root makes and the job uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Self
 
 @dataclass(frozen=True)
 class Bind:
-    """A file or directory of the node's, and where containers have it."""
+    """A file or directory of the node, and its place in containers."""
 
     source: str
     target: str
@@ -27,7 +27,7 @@ class Bind:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Nothing of it widens what the job may open: that is for its device cgroup to say."""
+    """It gives no permission: the job's device cgroup decides what the job may open."""
 
     devices: tuple[str, ...] = ()
     binds: tuple[Bind, ...] = ()
@@ -36,7 +36,7 @@ class Hardware:
 
     @staticmethod
     def joined(parts: Iterable[Hardware]) -> Hardware:
-        """Of two for the same place, or of the same name, the first."""
+        """All parts together. The first one wins for each target and each variable."""
         parts = list(parts)
         binds: dict[str, Bind] = {}
         environment: dict[str, str] = {}
@@ -50,7 +50,7 @@ class Hardware:
         return Hardware(tuple(devices), tuple(binds.values()), tuple(environment.values()), resources)
 
     def lacking(self) -> Iterator[str]:
-        """What this node has not got."""
+        """The devices and files that this node lacks."""
         for device in self.devices:
             if not _is_device(Path(device)):
                 yield device
@@ -60,12 +60,12 @@ class Hardware:
 
     @property
     def given(self) -> dict[str, int]:
-        """How many of each resource there are; several files may tell of one, and of the same."""
+        """The number of units of each resource. Several files may describe one resource."""
         names = dict.fromkeys(resource.name for resource in self.resources)
         return {name: len({unit for one in self.resources if one.name == name for unit in one.units}) for name in names}
 
     def openable(self) -> Hardware:
-        """What this process may open of it, and what goes with that."""
+        """The part that this process may open, and what belongs to it."""
         resources = tuple(found for resource in self.resources if (found := resource.openable()).units)
         own = replace(self, devices=_openable(self.devices), resources=resources)
         return self.joined([own, *(resource.hardware for resource in resources)])
@@ -73,12 +73,12 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Resource:
-    """A generic resource of which Slurm tells a Prolog nothing: a job has those whose devices it may open."""
+    """A generic resource that Slurm does not name to a Prolog: a job has the units whose devices it may open."""
 
     name: str
-    # The devices of each.
+    # The devices of each unit.
     units: tuple[tuple[str, ...], ...]
-    # All that goes with it.
+    # Everything that belongs to the resource.
     hardware: Hardware
 
     def openable(self) -> Self:
@@ -87,7 +87,7 @@ class Resource:
 
 
 def _openable(devices: Iterable[str]) -> tuple[str, ...]:
-    """The kernel asks the device cgroup here as for an open."""
+    """The devices that this process may open: for access(2) the kernel asks the device cgroup, too."""
     return tuple(one for one in devices if os.access(one, os.R_OK | os.W_OK))
 
 

@@ -1,4 +1,4 @@
-"""A job on this node, as slurmd describes it to its hooks, and the places that belong to it."""
+"""A job on this node, as slurmd describes it to its hooks, and the paths that belong to it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RUN: Final = Path("/run/moorage")
 STATE: Final = Path("/var/lib/moorage/jobs")
 LOG: Final = "log"
 
-# -1 and -2 stand for "none" among Slurm's job ids as among user and group ids.
+# -1 and -2 mean "none", for Slurm's job ids as for user and group ids.
 LARGEST_ID: Final = (1 << 32) - 3
 MOST_RESTARTS: Final = (1 << 16) - 1
 
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-# As wide as directories have them: DOMAIN\user, user@realm, machine$.
+# As directories of users have them: DOMAIN\user, user@realm, machine$.
 _USER: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\+-]{0,254}\$?")
 # Slurm 26.05 names a job's cgroup by this unless told otherwise.
 _SLUID: Final = re.compile(r"s[0-9A-Z]{1,31}")
@@ -28,7 +28,7 @@ _SLUID: Final = re.compile(r"s[0-9A-Z]{1,31}")
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a job on one node; a requeued job is another one with the same id."""
+    """One run of a job on one node. A requeued job has the same id and another restart count."""
 
     id: int
     restart: int
@@ -40,7 +40,7 @@ class Job:
 
     @classmethod
     def from_hook(cls, environ: Mapping[str, str]) -> Self:
-        """The job that a Prolog or an Epilog runs for."""
+        """The job for which a Prolog or an Epilog runs."""
         number = _number(environ, "SLURM_JOB_ID", 1, LARGEST_ID)
         return cls(
             id=number,
@@ -82,12 +82,12 @@ class Job:
 
     @property
     def description(self) -> Path:
-        """What the job may know of itself."""
+        """The description of the job, for its own processes."""
         return self.run / "job.json"
 
     @property
     def log(self) -> Path:
-        """What root has said of it, for its user."""
+        """The messages of root's parts, for the user."""
         return self.run / LOG
 
     @property
@@ -104,7 +104,7 @@ def state_file(job: int) -> Path:
 
 
 def job_number(environ: Mapping[str, str]) -> int:
-    """The id alone: all that a removal needs."""
+    """The id alone: cleaning up needs no more."""
     return _number(environ, "SLURM_JOB_ID", 1, LARGEST_ID)
 
 
@@ -126,5 +126,5 @@ def _word(environ: Mapping[str, str], name: str, form: re.Pattern[str]) -> str:
     if text is None:
         raise MoorageError(f"{name} is not set: this is for slurmd to run, as a Prolog or an Epilog")
     if not form.fullmatch(text):
-        raise MoorageError(f"{name} is {text[:80]!r}, which is nothing that slurmd would say")
+        raise MoorageError(f"{name} is {text[:80]!r}, which slurmd would not say")
     return text

@@ -24,15 +24,15 @@ _NODES: Final = re.compile(r"[1-9][0-9]{0,3}")
 _OTHER_WORDS: Final = {"0": ("no", "off", "false", "never"), "1": ("yes", "on", "true", "k8s", "kubernetes")}
 HOOK: Final = "SPANK_K8S"
 _OPTION: Final = "_SLURM_SPANK_OPTION_moorage_k8s"
-# Slurm hands both to a job's environment, from where each srun and sbatch issued in there takes them up again (24.11).
+# Slurm puts these into a job's environment, and each srun and sbatch in the job reads them there (24.11).
 INHERITED: Final = frozenset({"SLURM_SPANK_K8S", f"SLURM_SPANK_{_OPTION}", _OPTION, HOOK, f"SPANK_{_OPTION}"})
 
 
 @dataclass(frozen=True)
 class Spec:
-    """The wish itself: `cluster` is "kind" or "none"; what is None is for the site to choose.
+    """The parsed SPEC: `cluster` is "kind" or "none". The site chooses what is None.
 
-    Of the job's nodes the first `nodes` take part, or all; of these `require` says whether "any" is enough to go on.
+    The first `nodes` of the job's nodes take part, or all. With `require` "any" the job goes on without some of them.
     """
 
     enabled: bool
@@ -47,7 +47,7 @@ class Spec:
 
 
 def parse(text: str) -> Spec:
-    """Take SPEC as the user wrote it, or raise a UsageError of one line that says what is wrong and what to write."""
+    """Parse SPEC as the user wrote it; a UsageError says in one line what is wrong and what to write."""
     _check_characters(text)
     if text == "0":
         return Spec(enabled=False, cluster="none")
@@ -101,7 +101,7 @@ def _wish(item: str, *, alone: bool) -> tuple[str, str]:
 
 
 def _not_a_pair(word: str, alone: bool) -> UsageError:
-    """Nobody knows what it is meant to be, but often it can be guessed."""
+    """The error for a word that is not a pair, with a guess at what the user meant."""
     if not alone and word in ("0", "1"):
         return _wrong(f"{word} cannot be combined with anything", "remove it, or everything else")
     if word in KEYS:
@@ -150,7 +150,7 @@ def _example(key: str) -> str:
 
 
 def _closest(word: str, known: Sequence[str]) -> str | None:
-    # It takes longer to import than all else here takes to run.
+    # Importing it takes longer than everything else here.
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word.lower(), known, n=1)), None)
@@ -165,5 +165,5 @@ def _wrong(what: str, remedy: str) -> UsageError:
 
 
 def without(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which srun starts a plain step, and sbatch a plain job unless asked anew."""
+    """The environment without --k8s: srun and sbatch do not inherit it."""
     return {name: value for name, value in environ.items() if name not in INHERITED}

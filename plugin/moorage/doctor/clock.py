@@ -1,4 +1,4 @@
-"""The node's clock: certificates of clusters are valid from the moment at which they are made."""
+"""Checks of the node's clock: certificates of clusters are valid from the moment at which they are made."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Final
 from moorage.node.finding import Finding
 from moorage.node.hostfiles import Node
 
-# It cannot be earlier than what is installed, but for a day on account of archives that know no time zones.
-LEEWAY: Final = 24 * 3600.0
+# The clock cannot be earlier than the installed files. Archives without time zones can be off by a day.
+TOLERANCE: Final = 24 * 3600.0
 KEEPERS: Final = ("chrony.service", "chronyd.service", "ntp.service", "ntpd.service", "ntpsec.service")
 ENABLED: Final = (
     *(f"/etc/systemd/system/multi-user.target.wants/{name}" for name in KEEPERS),
     "/etc/systemd/system/sysinit.target.wants/systemd-timesyncd.service",
 )
-# Looked up by who loads this: an ordinary user that a process becomes later may not be let in here.
+# Read at import: the process may later become a user who cannot enter this directory.
 INSTALLED: Final = Path(__file__).stat().st_mtime
 _TIME_ERROR: Final = 5
 # More than struct timex has on any architecture.
@@ -28,7 +28,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 def check(node: Node) -> Iterator[Finding]:
     now = time.time()
-    if now < INSTALLED - LEEWAY:
+    if now < INSTALLED - TOLERANCE:
         cause = f"the clock says {_day(now)}, and Moorage was installed on {_day(INSTALLED)}"
         yield Finding("clock", cause, "set it, and let a service keep it: certificates would not be valid elsewhere")
         return
@@ -41,8 +41,8 @@ def check(node: Node) -> Iterator[Finding]:
 
 
 def in_step() -> bool:
-    """Whether the kernel has been told that its clock is right."""
-    # All zeros ask for nothing to be changed.
+    """Whether the kernel says that its clock is synchronized."""
+    # All zeros change nothing.
     return bool(_libc.adjtimex(ctypes.create_string_buffer(_ROOM)) != _TIME_ERROR)
 
 

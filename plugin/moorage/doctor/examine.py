@@ -1,4 +1,4 @@
-"""A node examined from top to bottom: all that a Prolog looks at, and that for which no job should have to wait."""
+"""The examination of a node: the Prolog's checks, and further ones for which no job should wait."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ SLURMD: Final = "*.slice/slurmd.service/cgroup.procs"
 
 @dataclass(frozen=True)
 class Examined(Scene):
-    """A node, as the doctor looks at it; it reads every byte of the images only if it is told to."""
+    """A node, as the doctor looks at it; with `every_byte` it reads all bytes of the images."""
 
     every_byte: bool = False
 
     @cached_property
     def way(self) -> Way | None:
-        """How jobs see the images: a mount is tried for that, once for all checks."""
-        # Only here: a Prolog decides it for itself.
+        """How jobs see the images. A test mount finds out, once for all checks."""
+        # Only here: most nodes have no images.
         from moorage.root.images import view
 
         return view.way(self.config.store)
@@ -54,13 +54,13 @@ class Examined(Scene):
 
 @dataclass
 class Report:
-    """What was found, and what was not looked at because only root may."""
+    """The findings, and the checks that only root may make."""
 
     findings: list[Finding] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
-    # What this node has of which version, by what others of a job should have as well.
+    # By program: a job needs the same versions on all its nodes.
     versions: dict[str, str] = field(default_factory=dict)
-    # How jobs see the node's images, and at what cost.
+    # How jobs see the node's images, and what that costs.
     images: str = ""
 
     @property
@@ -72,7 +72,7 @@ class Report:
 
 
 def _own_mounts(scene: Scene) -> Iterator[Finding]:
-    """The same as each Prolog finds of itself, which is slurmd's child; we are somebody's at a terminal."""
+    """Whether slurmd has its own mount namespace. A Prolog, slurmd's child, looks at its own namespace instead."""
     node = scene.node
     for listed in node.path(kernel_checks.CGROUPS).glob(SLURMD):
         for pid in listed.read_text().split():
@@ -93,7 +93,7 @@ def _limits(scene: Examined) -> Iterator[Finding]:
 
 
 def _asking(scene: Scene) -> float:
-    """How long a Prolog may ask for the addresses of other nodes."""
+    """How long a Prolog may take to ask for the addresses of other nodes."""
     site = scene.config
     if site.policy.most_nodes == 1 or site.fabric.hosts:
         return 0
@@ -103,10 +103,10 @@ def _asking(scene: Scene) -> float:
 
 
 def _copying(scene: Examined) -> float:
-    """How long a Prolog may copy images; only root may know whether any does."""
+    """How long a Prolog may take to copy images; only root can know whether one does."""
     if os.geteuid() != 0 or not scene.config.store.path.exists():
         return 0
-    # What is wrong with the store is found elsewhere.
+    # Another check finds what is wrong with the store.
     with suppress(OSError, MoorageError):
         return scene.config.wait.copy if scene.way and scene.way.kind == "copy" else 0
     return 0
@@ -117,7 +117,7 @@ def _subids(scene: Scene) -> Iterator[Finding]:
 
 
 def _policy(scene: Scene) -> Iterator[Finding]:
-    """Rules to which this Slurm gives no ground."""
+    """Parts of the policy that this Slurm does not support."""
     rule = scene.config.policy
     if rule.qos and programs.number(scene.around.slurm_says) < QOS_TOLD:
         cause = "policy.qos refuses every job: before Slurm 26.05 a Prolog does not learn the QOS"
@@ -129,7 +129,7 @@ def _policy(scene: Scene) -> Iterator[Finding]:
 
 
 def _speeds(scene: Scene) -> Iterator[Finding]:
-    """Who has never measured has an order; figures of another kernel or program only look as if they counted."""
+    """Advice if a speed was measured with another kernel or program: it does not count any more."""
     if not uplink_speed.PLACE.exists():
         return
     if changed := uplink.unmeasured(scene.around.offer, scene.config.uplink):
@@ -151,7 +151,7 @@ def _devices(scene: Scene) -> Iterator[Finding]:
     return slurmconf.devices(scene.around.slurm_conf, filter(None, (feature.gres for feature in there)))
 
 
-# What the rest needs is imported where there is something to look at: a health check comes again and again.
+# The rest imports what it needs only where there is something to look at: health checks run often.
 
 
 def _clusters(scene: Scene) -> Iterator[Finding]:
@@ -162,7 +162,7 @@ def _clusters(scene: Scene) -> Iterator[Finding]:
 
 
 def _networks(scene: Scene) -> Iterator[Finding]:
-    """Jobs start all the same, but what the site has there their containers do not reach."""
+    """Advice: jobs start, but their containers cannot reach the site's networks that overlap with theirs."""
     site, pool = scene.config.kubernetes, scene.config.podman.pool
     wanted = [("kubernetes.pods", site.pods), ("kubernetes.services", site.services)] if site.images else []
     if not routes.free_subnets(scene.node, pool):
@@ -195,7 +195,7 @@ def _store(scene: Examined) -> Iterator[Finding]:
 def _images(scene: Examined) -> str:
     from moorage.root.images import health
 
-    # What is wrong with it is found elsewhere.
+    # Another check finds what is wrong with the store.
     with suppress(OSError, MoorageError):
         return health.shown(scene.config.store, scene.way)
     return ""
@@ -239,7 +239,7 @@ ALL: Final[tuple[Check[Examined], ...]] = (*EACH_JOB, *MORE)
 def examine(
     environ: Mapping[str, str], *, quick: bool = False, every_byte: bool = False, node: Node | None = None
 ) -> Report:
-    """Quickly: with the versions of programs that are remembered, and without what takes more than a moment."""
+    """`quick` uses known versions of programs and leaves out the slow checks."""
     report = Report()
     with remembered(anew=not quick) as facts:
         try:
@@ -258,7 +258,7 @@ def examine(
 
 
 def _carry_out(checks: Sequence[Check[Examined]], scene: Examined, report: Report) -> None:
-    """Each of them, whatever becomes of another."""
+    """Make each check, also after one that fails."""
     root = os.geteuid() == 0
     for check in checks:
         if check.for_root and not root:
@@ -276,7 +276,7 @@ def _carry_out(checks: Sequence[Check[Examined]], scene: Examined, report: Repor
 
 
 def _configuration(report: Report, facts: Facts) -> Config | None:
-    """None where no sense can be made of the file: what the site wants of this node is not known then."""
+    """The configuration; None if the file cannot be read at all."""
     try:
         settings, faults = load.whole(load.entries(load.PLACE, facts), load.PLACE)
     except UserError as fault:

@@ -1,4 +1,4 @@
-"""What this node needs besides for clusters, where the site has settled on a node image."""
+"""Checks for clusters, if the configuration names a node image."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from moorage.root.images import health
 from moorage.root.images.store import Store
 
 CHECK: Final = "kubernetes"
-# Its configuration and messages are read as from then on.
+# The oldest kind whose configuration and messages Moorage knows.
 OLDEST_KIND: Final = (0, 33)
-# Of minor releases, as Kubernetes promises it of kubectl.
+# In minor releases, as Kubernetes promises for kubectl.
 FARTHEST_APART: Final = 1
 
 
 def check(images: Iterable[str], named: Path | None, facts: Facts) -> Iterator[Finding]:
-    """What shows to everybody: the images' names, and the program kind, which the site may have named."""
+    """The checks that every user can make: names of images, the programs kind and kubectl."""
     offered: list[node_image.Version] = []
     for image in images:
         try:
@@ -35,7 +35,7 @@ def check(images: Iterable[str], named: Path | None, facts: Facts) -> Iterator[F
 
 
 def image(wanted: str, config: Config) -> Iterator[Finding]:
-    """Whether the node image is there; only root may look."""
+    """Whether the node image is in the store; only root can look."""
     archive = config.kubernetes.archive
     if health.holds(Store.configured(config.store), wanted):
         return
@@ -58,7 +58,7 @@ def _kind(named: Path | None, facts: Facts) -> Iterator[Finding]:
 
 
 def kubectl(facts: Facts) -> str:
-    """What the node's own says of its version, if there is one; a job's script has that of its cluster's image."""
+    """The version of this node's kubectl, if it has one. A job's script uses the one of its cluster's image."""
     program = programs.find("kubectl")
     return programs.version(program, facts, "version", "--client") if program else ""
 

@@ -1,4 +1,4 @@
-"""What jobs on more than one node need of this one; without it those on one node start all the same."""
+"""Checks for jobs on several nodes. All of it is advice: jobs on one node start without it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from moorage.node.config.schema import Fabric
 
 CHECK: Final = "several nodes"
-FIRST_OF_EVERYBODYS: Final = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+FIRST_UNPRIVILEGED_PORT: Final = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 LINKS: Final = "/sys/class/net"
 
 
 def check(scene: Scene) -> Iterator[Finding]:
-    """Where the site has jobs on one node only, none of it is missed."""
+    """No findings if the policy allows only jobs on one node."""
     site, node, around = scene.config.fabric, scene.node, scene.around
     if scene.config.policy.most_nodes == 1:
         return
-    # Of a slurm.conf that says nothing that is said elsewhere.
+    # Another check has a finding for an empty slurm.conf.
     for found in slurmconf.several_nodes(around.slurm_conf, around.slurm) if around.slurm else ():
         yield _advice(found.cause, "set it, or policy.most_nodes to 1")
     for name in sorted(kernel_checks.lacking(kernel_checks.SEVERAL_NODES, node, os.uname().release, scene.facts)):
@@ -39,7 +39,7 @@ def check(scene: Scene) -> Iterator[Finding]:
 
 
 def _ports(site: Fabric, node: Node) -> Iterator[Finding]:
-    first = node.number(FIRST_OF_EVERYBODYS)
+    first = node.number(FIRST_UNPRIVILEGED_PORT)
     low, high = map(int, site.source_ports.split("-"))
     if first is not None and (fault := network_demands.ports(site.port, (low, high), first)):
         yield _advice(fault.what, fault.remedy)

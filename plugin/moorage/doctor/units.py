@@ -1,4 +1,4 @@
-"""Moorage's units on this node: are they there, may they be started, and are those enabled that nobody else starts?"""
+"""Checks of Moorage's units on this node: installed, not masked, enabled, running."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ WARDEN: Final = "moorage-warden@.service"
 SWEEP: Final = "moorage-sweep.service"
 TIMER: Final = "moorage-sweep.timer"
 TRASH: Final = "moorage-trash.service"
-# What starts each of them; the warden is the Prolog's.
+# What starts each unit; the Prolog starts the warden.
 STARTED_BY: Final = {WARDEN: "", SWEEP: "multi-user.target", TRASH: "multi-user.target", TIMER: "timers.target"}
-# systemd takes the first that has the file.
+# systemd takes the first place that has the file.
 PLACES: Final = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -28,7 +28,7 @@ LIMIT: Final = 10.0
 
 
 def check(node: Node) -> Iterator[Finding]:
-    """By their files, which takes no time."""
+    """The checks by the units' files, which are quick."""
     for name, target in STARTED_BY.items():
         found = next(
             (file for place in PLACES if (file := node.path(f"{place}/{name}")).is_symlink() or file.exists()), None
@@ -42,7 +42,7 @@ def check(node: Node) -> Iterator[Finding]:
 
 
 def states() -> Iterator[Finding]:
-    """What only the service manager knows."""
+    """The checks that ask systemd."""
     from moorage.common.command import run
 
     asked = [name for name in STARTED_BY if "@" not in name]

@@ -1,4 +1,4 @@
-"""What a node has of which version: jobs over several nodes want the same of each on all of them."""
+"""The versions of this node's programs: jobs on several nodes need the same ones on all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.node.checks import Scene
 
 
 def of(scene: Scene) -> dict[str, str]:
-    """By name; what is not there, or not for us to see, has none."""
+    """The versions by name, without those that are missing or that this user cannot see."""
     around = scene.around
     found = {
         "kernel": os.uname().release,
@@ -33,11 +33,11 @@ def _shim(scene: Scene) -> str | None:
 
 
 def _clusters(scene: Scene) -> Iterator[tuple[str, str]]:
-    """An image is told by its id, which is a digest: one name may be of several."""
-    settled = scene.config.kubernetes
-    if not settled.images:
+    """The programs and images of clusters. An image has its id, a digest: one name can mean several images."""
+    site = scene.config.kubernetes
+    if not site.images:
         return
-    if program := settled.kind or programs.find("kind"):
+    if program := site.kind or programs.find("kind"):
         yield "kind", programs.version(program, scene.facts)
     # Only here: a health check comes again and again.
     from moorage.doctor import kubernetes
@@ -47,6 +47,6 @@ def _clusters(scene: Scene) -> Iterator[tuple[str, str]]:
     yield "kubectl", kubernetes.kubectl(scene.facts)
     with suppress(OSError, MoorageError):
         store = Store.configured(scene.config.store)
-        for name in settled.images:
+        for name in site.images:
             if image := health.called(store, name):
                 yield f"image {name}", image.id

@@ -1,4 +1,4 @@
-"""The Epilog: whatever became of a job, nothing of it stays on this node."""
+"""The Epilog: remove everything of a job from this node, however the job ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from moorage.root.records import record
 from moorage.root.records.record import Ending
 from moorage.root.state import State
 
-# For a job without a state, which would say.
+# For a job without a state, which has the configured timeout.
 LIMIT: Final = 60.0
 OTHERS: Final = 5.0
 
@@ -39,14 +39,14 @@ def main() -> NoReturn:
 
 
 def exit_code(left: Sequence[Leftover]) -> int:
-    """Slurm drains a node for anything but 0, and no user may have a node drained."""
+    """1 only for leftovers of root's own: Slurm drains a node for it, and no user may cause that."""
     return int(any(one.ours for one in left))
 
 
 def _sweep_others(job: int, deadline: Deadline) -> None:
-    """What another Epilog had to leave, because a process did not die, can go by now.
+    """Sweep other jobs: a process that kept an earlier Epilog from its work may be gone by now.
 
-    What becomes of it does not concern the job that this one is for.
+    A failure does not concern the job of this Epilog.
     """
     try:
         for found in sweep(deadline, act=True, besides=job):

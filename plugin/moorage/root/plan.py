@@ -1,4 +1,4 @@
-"""What a job gets on this node, decided before anything is made."""
+"""The plan: what a job gets on this node, decided before anything is made."""
 
 from __future__ import annotations
 

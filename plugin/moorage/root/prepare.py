@@ -1,4 +1,4 @@
-"""The making of what was planned for a job on this node, all of it or nothing."""
+"""Make what was planned for a job on this node: all of it or nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def carry_out(plan: Plan, still_asked: Callable[[], bool]) -> None:
     with _undone_on_failure(plan.job, plan.config):
         _make(plan)
         if not still_asked():
-            raise MoorageError("slurmd, which has asked for this, has ended meanwhile")
+            raise MoorageError("slurmd ended before this node was prepared")
     what = f"prepared with {plan.config.scratch.kind} scratch and {plan.uplink.driver} ({plan.uplink.reason})"
     if plan.fabric:
         what += f", and {len(plan.fleet.nodes)} nodes over {plan.fabric.interface}"
@@ -45,9 +45,10 @@ def carry_out(plan: Plan, still_asked: Callable[[], bool]) -> None:
 
 @contextmanager
 def _undone_on_failure(job: Job, config: Config) -> Iterator[None]:
-    """Also what an earlier life of the job left behind, which was requeued or whose node lost its power.
+    """Clean up if the block fails; before it, clean up what an earlier run of the job has left.
 
-    The state, which alone knows what is left, must not be written over.
+    A job can be requeued, or its node can lose its power. The old state must not be overwritten: only it knows what is
+    left.
     """
     if job.run.exists() or job.state.exists() or names.links_of(job.id):
         demand(_cleared(job, config, Ending("prolog")))
@@ -59,14 +60,14 @@ def _undone_on_failure(job: Job, config: Config) -> Iterator[None]:
 
 
 def _cleared(job: Job, config: Config, ending: Ending | None = None) -> list[Finding]:
-    """What cannot be removed of the job; what was a life of its own is put on record."""
-    # Only here: most jobs need it in their Epilog alone.
+    """Remove everything of the job, and return what cannot be removed. With an `ending` a record is written."""
+    # Only here: most jobs need it only in their Epilog.
     from moorage.root.cleanup.end_of_job import clear
 
     left = clear(job.id, Deadline(config.epilog_limit), ending)
     for leftover in left:
         journal.log(f"left behind: {leftover}", phase=PHASE, job=job, priority=journal.WARNING)
-    remedy = "submit the job anew, or tell the administrator of this node"
+    remedy = "submit the job again, or tell the administrator of this node"
     return [
         Finding("leftover", f"job {job.id} was here before, and {one}", remedy, "node" if one.ours else "user")
         for one in left
@@ -90,14 +91,14 @@ def _make(plan: Plan) -> None:
         for name, (text, mode) in podman_conf.files(job, tools).items():
             files.create(job.run / name, text, mode)
         files.create(job.description, json.dumps(plan.description.as_dict()))
-        # The warden takes it; until then the state names this process as the job's owner.
+        # The warden takes the lock. Until then the state names this process as the job's owner.
         held.release()
         run(["systemctl", "start", systemd.warden_unit(job.id)], limit=config.wait.warden)
         start_log.note(job, phases.LAUNCH)
 
 
 def _about(plan: Plan) -> About:
-    """For the record of the job, which is written when there may be no other configuration, or none."""
+    """What the record of the job needs: at its end the configuration may be another one."""
     site = plan.config
     more = {"image": plan.image, "features": list(plan.outfit.names)}
     directory = site.metrics.directory
@@ -114,7 +115,7 @@ def _make_networks(state: State, config: Config) -> None:
 
 
 def _show_images(plan: Plan) -> Path | None:
-    """The job's view of the node's images, which goes with its run directory; None where there are no images."""
+    """Make the job's view of the node's images, which is removed with the run directory; None without images."""
     # Only here: many nodes have none.
     from moorage.root.images import view
     from moorage.root.images.store import Store

@@ -1,4 +1,4 @@
-"""What root does on a node before a job with --k8s may start there."""
+"""The Prolog: root checks and prepares a node before a job with --k8s may start there."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ if TYPE_CHECKING:
     from moorage.root.net.fabric import Fabric
     from moorage.root.net.gateway import Gateway
 
-# slurmd drains the node for every other code.
+# slurmd drains the node for every code but 0.
 GOES_ON: Final = 0
 DRAINS: Final = 1
 
 
 @dataclass
 class Known:
-    """What is known so far, and decides what a failure leads to."""
+    """What is known so far: it decides what happens to the node after a failure."""
 
     config: Config = field(default_factory=Config)
     shim: bool = False
     job: Job | None = None
     spec: Spec | None = None
-    # slurmd: it may be killed meanwhile and started anew, and its Epilog for this job may come before we are done.
+    # slurmd's process id. If slurmd is restarted meanwhile, the job's Epilog may run before this Prolog is done.
     asker: int = field(default_factory=os.getppid)
 
     @property
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def prolog(environ: Mapping[str, str]) -> int:
-    """Prepare the node for the job, or leave word why not. What becomes of the node is decided here and only here."""
+    """Prepare the node for the job, or leave a refusal. Only this function decides what happens to the node."""
     known = Known()
     try:
         with remembered() as facts:
@@ -71,25 +71,25 @@ def prolog(environ: Mapping[str, str]) -> int:
     else:
         return GOES_ON
     if not known.asked:
-        # No Epilog may come any more that would take the word away.
-        journal.log(f"leaves no word: {found[0]}", phase=PHASE, job=known.job, priority=journal.WARNING)
+        # There may be no Epilog any more that would remove a refusal.
+        journal.log(f"leaves no refusal: {found[0]}", phase=PHASE, job=known.job, priority=journal.WARNING)
         return GOES_ON
-    _leave_word(known.job, found)
+    _refuse(known.job, found)
     _put_on_record(known, found[0])
     return exit_code(found, known)
 
 
 def exit_code(findings: Iterable[Finding], known: Known) -> int:
-    """A user's fault or a full disk never drains the node, and a fault of the node's only if the site wants it.
+    """Drain for findings that drain, if the configuration says so; see finding.MEANINGS.
 
-    But until the shim is known to be there, nothing would keep the job's script from running without what it asked for.
+    Drain also while it is not known that the shim is there: without it the job's script would run without its cluster.
     """
     drains = known.config.node_fault == "drain" and any(found.drains for found in findings)
     return DRAINS if drains or not known.shim else GOES_ON
 
 
 def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
-    """Make all that the job needs on this node; on failure nothing of it is left."""
+    """Make everything that the job needs on this node; after a failure nothing is left."""
     wrong = _configure(known, facts)
     around = checks.look_around(known.config, facts, environ)
     demand(checks.shim_checks(around))
@@ -99,23 +99,23 @@ def prepare(known: Known, facts: Facts, environ: Mapping[str, str]) -> None:
     if not spec.enabled:
         return
     with blamed("nodes", "user"):
-        crew = participants.of(job, spec, environ)
-    if crew.place is None:
-        journal.log("takes no part", phase=PHASE, job=job)
+        fleet = participants.of(job, spec, environ)
+    if fleet.place is None:
+        journal.log("does not take part", phase=PHASE, job=job)
         return
     demand(wrong)
     demand(_policy(job, known.config.policy, environ, spec))
     demand(checks.node_checks(known.config, around, facts))
     granted = subids.granted(job.user)
     demand(checks.user_checks(job, granted))
-    way, image, outfit = _uplink(spec, known.config, around), _image(spec, known.config), _outfit(facts, environ)
-    fabric, gateway = _fabric(job, crew, known.config, around), _gateway(job, way, known.config)
-    plan = Plan(job, spec, known.config, around, way, granted, image, outfit, crew, fabric, gateway)
+    choice, image, outfit = _uplink(spec, known.config, around), _image(spec, known.config), _outfit(facts, environ)
+    fabric, gateway = _fabric(job, fleet, known.config, around), _gateway(job, choice, known.config)
+    plan = Plan(job, spec, known.config, around, choice, granted, image, outfit, fleet, fabric, gateway)
     preparation.carry_out(plan, lambda: known.asked)
 
 
 def _configure(known: Known, facts: Facts) -> list[Finding]:
-    """What is wrong with the configuration; the shim is looked for all the same."""
+    """The findings about the configuration. They are told later: the shim comes first."""
     try:
         known.config = load(facts=facts)
     except UserError as error:
@@ -135,22 +135,22 @@ def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
         return uplink.choose(around.offer, config.uplink, spec.uplink)
 
 
-def _fabric(job: Job, crew: Fleet, config: Config, around: Surroundings) -> Fabric | None:
-    """Decided before anything is made, and the same on all nodes."""
-    if crew.alone:
+def _fabric(job: Job, fleet: Fleet, config: Config, around: Surroundings) -> Fabric | None:
+    """The fabric, decided before anything is made, and the same on all nodes."""
+    if fleet.alone:
         return None
     demand(slurmconf.several_nodes(around.slurm_conf, around.slurm))
     # Only here: most jobs have one node.
     from moorage.root.net import job_networks
 
     with blamed("fabric", "node"):
-        return job_networks.join(job, crew.nodes, config.fabric)
+        return job_networks.join(job, fleet.nodes, config.fabric)
 
 
-def _gateway(job: Job, way: uplink.Choice, config: Config) -> Gateway | None:
-    if way.driver != "kernel":
+def _gateway(job: Job, choice: uplink.Choice, config: Config) -> Gateway | None:
+    if choice.driver != "kernel":
         return None
-    # Only here: the others are Podman's own.
+    # Only here: the other uplinks need nothing from root.
     from moorage.root.net import job_networks
     from moorage.root.net.gateway import Site
 
@@ -164,7 +164,7 @@ def _policy(job: Job, rule: Policy, environ: Mapping[str, str], spec: Spec) -> I
 
 
 def _outfit(facts: Facts, environ: Mapping[str, str]) -> Outfit:
-    """The site's hardware, by what Slurm has allotted to the job."""
+    """The hardware of the job, by the resources that Slurm gave it."""
     there, wrong = features.examine(facts=facts)
     demand(Finding(features.CHECK, fault.what, fault.remedy, "site") for fault in wrong)
     given = features.outfit(there, features.allotted(environ), facts)
@@ -175,7 +175,7 @@ def _outfit(facts: Facts, environ: Mapping[str, str]) -> Outfit:
 def _image(spec: Spec, config: Config) -> str | None:
     if spec.version is None or not config.kubernetes.images:
         return config.kubernetes.image
-    # Only here: most jobs take what there is.
+    # Only here: most jobs ask for no version.
     from moorage.common import node_image
 
     with blamed("kubernetes", "user"):
@@ -189,7 +189,7 @@ def _put_on_record(known: Known, found: Finding) -> None:
     record.publish(site.metrics.directory)
 
 
-def _leave_word(job: Job | None, findings: list[Finding]) -> None:
+def _refuse(job: Job | None, findings: list[Finding]) -> None:
     for found in findings:
         journal.log(str(found), phase=PHASE, job=job, priority=journal.ERROR, check=found.check, fault=found.fault)
     if job:
@@ -197,8 +197,8 @@ def _leave_word(job: Job | None, findings: list[Finding]) -> None:
             rundir.prepare()
             rundir.refuse(job, str(findings[0]))
         except (OSError, MoorageError) as error:
-            # Without a run directory `moorage run` fails the job as well, only with fewer words.
-            journal.log(f"could not leave word for the job: {error}", phase=PHASE, job=job, priority=journal.ERROR)
+            # Without a run directory `moorage run` fails the job as well, but cannot say why.
+            journal.log(f"could not leave a refusal for the job: {error}", phase=PHASE, job=job, priority=journal.ERROR)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A job's run directory: root's, with one part that is the user's, or with nothing but a refusal."""
+"""A job's run directory: root's, with one part that is the user's. A refused job has only the refusal in it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_ID: Final = (1 << 32) - 1
 
 
 def make(of: job.Job, limits: schema.Run) -> None:
-    """A tmpfs of its own, so that its owner can fill no other; undone by the removal of the job."""
+    """Make it, as a tmpfs of its own: a user can fill only this one. The end of the job removes it."""
     _directory(of.run, ROOTS)
     mounts.mount_tmpfs(
         of.run, size=limits.size, inodes=limits.inodes, uid=0, gid=0, mode=ROOTS, flags=mounts.NOSUID | mounts.NODEV
@@ -41,17 +41,17 @@ def make(of: job.Job, limits: schema.Run) -> None:
 
 
 def refuse(of: job.Job, line: str) -> None:
-    """Leave word for the job, which will fail with it."""
+    """Leave the refusal. The job fails with this line."""
     if not of.run.is_dir():
         _directory(of.run, ROOTS)
         let_through(of.run, of.uid)
-        # By it the job's first node has an agent here that tells it.
+        # With it the job's first node can start an agent here, which tells the refusal.
         _keep_release(of)
     files.replace(of.refusal, printable(line) + "\n", 0o644)
 
 
 def prepare() -> None:
-    """The directory of all run directories; a MoorageError unless it is root's."""
+    """Make the directory of all run directories; a MoorageError if others than root can write it."""
     job.RUN.mkdir(mode=0o755, exist_ok=True)
     status = job.RUN.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -66,13 +66,13 @@ def printable(text: str) -> str:
 
 
 def let_through(place: Path, uid: int) -> None:
-    """Only this user besides root passes; no mode can say that, for his group may be everybody's."""
+    """Let only root and this user enter. No mode can say that: the user's group may be everybody's."""
     entries = [(_OWNER, 7, _NO_ID), (_USER, 1, uid), (_GROUP, 0, _NO_ID), (_MASK, 1, _NO_ID), (_OTHERS, 0, _NO_ID)]
     os.setxattr(place, ACL, _VERSION.pack(2) + b"".join(_ENTRY.pack(*entry) for entry in entries))
 
 
 def _keep_release(of: job.Job) -> None:
-    """What the job starts on this node later stays with the release that its Prolog was of, whatever comes between."""
+    """Link the release of this Prolog: the job uses it to its end, also after an upgrade."""
     (of.run / RELEASE).symlink_to(sys.prefix)
 
 

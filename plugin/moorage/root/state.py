@@ -1,6 +1,6 @@
-"""What root remembers of a job on this node, from the Prolog to the Epilog, through crashes and power cuts.
+"""The state of a job on this node: what root remembers from the Prolog to the Epilog, through crashes and power cuts.
 
-It is written before the thing it tells of is made, so that whatever exists can be found. All of it is root's own word.
+A thing is written into the state before it is made, so everything that exists can be found. Only root writes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Scratch:
-    """Where the job's scratch really is: a directory or an image file, or nowhere where memory holds it."""
+    """The place of the job's scratch: a directory or an image file; empty if it is in memory."""
 
     kind: str
     source: str
@@ -46,7 +46,7 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the containers may have, in bytes and counts, and the longest waits, in seconds."""
+    """The limits of the containers, in bytes and counts, and timeouts, in seconds."""
 
     memory_reserve: int
     processes: int
@@ -71,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class About:
-    """What the Prolog knew of the job, for its record, and where the site wants that: for how long, counted where."""
+    """For the job's record: what the Prolog knew, for how many days it is kept, the directory of metrics."""
 
     begun: float
     described: dict[str, Any]
@@ -83,21 +83,21 @@ class About:
 class State:
     job: Job
     boot: str
-    # Who answers for the job now: first the Prolog, then the warden.
+    # The process that is responsible for the job now: first the Prolog, then the warden.
     owner: Process
     limits: Limits
     scratch: Scratch | None = None
     phase: Phase = Phase.PREPARED
     agent: Process | None = None
     lender: Process | None = None
-    # The delegated cgroup; once named here, it may exist.
+    # The delegated cgroup; it may exist once it is named here.
     tree: Path | None = None
     usage: Usage | None = None
-    # What the job has of these on this node; once named here, links and rules of theirs may exist.
+    # The job's networks on this node; their links and rules may exist once they are named here.
     fabric: Fabric | None = None
     gateway: Gateway | None = None
     about: About | None = None
-    # Whether its record was written; what is left of it then goes without another one.
+    # Whether the job's record is written: there is only one.
     recorded: bool = False
 
     @classmethod
@@ -127,7 +127,7 @@ class State:
             usage=_maybe(fields["usage"], lambda usage: Usage(**usage)),
             fabric=_maybe(fields.get("fabric"), _fabric),
             gateway=_maybe(fields.get("gateway"), _gateway),
-            # Jobs of an earlier release end with this one's Epilog.
+            # A job that an earlier release started ends with this release's Epilog.
             about=_maybe(fields.get("about"), lambda about: About(**about)),
             recorded=fields.get("recorded", False),
         )
@@ -143,17 +143,17 @@ class State:
 
     @property
     def networked(self) -> bool:
-        """Whether anything of the job's is in this node's own network."""
+        """Whether the job has anything in this node's own network."""
         return bool(self.fabric or self.gateway)
 
     def changed(self, **fields: Any) -> Self:  # noqa: ANN401
-        """The state with these changes, on disk before it is returned."""
+        """The state with these changes, which are on disk before it is returned."""
         state = replace(self, **fields)
         state.save()
         return state
 
     def noted(self, **fields: Any) -> Self:  # noqa: ANN401
-        """The same where what is done goes on without: users can fill the disk."""
+        """The same, but a failure to save is only logged: users can fill the disk."""
         state = replace(self, **fields)
         try:
             state.save()
@@ -163,7 +163,7 @@ class State:
         return state
 
     def save(self) -> None:
-        """After a power cut there is this state or the one before."""
+        """Save it. After a power cut the file has this state or the one before."""
         path = self.job.state
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         half = path.with_name(f".{path.name}")
@@ -179,7 +179,7 @@ class State:
 
     @property
     def abandoned(self) -> bool:
-        """Whether nobody answers for the job any more, though nobody has cleaned up after it either."""
+        """Whether no responsible process is alive: then the job has to be cleaned up."""
         responsible = (self.owner, self.agent, lock.heir(self.job.id))
         return not self.this_boot or not any(process.alive for process in responsible if process)
 
@@ -192,11 +192,11 @@ def load(job: int) -> State | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise MoorageError(f"{path} cannot be understood ({error!r}): what it named has to be found by hand") from error
+        raise MoorageError(f"{path} cannot be understood ({error!r}): find by hand what it named") from error
 
 
 def forget(job: int) -> None:
-    """To be called by whoever holds the job's lock."""
+    """Remove the state. The caller holds the job's lock."""
     path = places.state_file(job)
     for name in (path, path.with_name(f".{path.name}")):
         name.unlink(missing_ok=True)
@@ -219,7 +219,7 @@ def boot_id() -> str:
     return BOOT_ID.read_text().strip()
 
 
-# What these need takes long to import, and most jobs have neither.
+# These import a lot, and most jobs have neither.
 
 
 def _fabric(fields: dict[str, Any]) -> Fabric:

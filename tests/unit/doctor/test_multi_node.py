@@ -37,7 +37,7 @@ def found(
 
 
 def test_a_node_that_lacks_nothing(tmp_path: Path) -> None:
-    files = {multi_node.FIRST_OF_EVERYBODYS[1:]: "1024\n", routes.IPV4[1:]: HEADER + DEFAULT + OTHER}
+    files = {multi_node.FIRST_UNPRIVILEGED_PORT[1:]: "1024\n", routes.IPV4[1:]: HEADER + DEFAULT + OTHER}
     assert found(tmp_path, files) == []
 
 
@@ -50,7 +50,7 @@ def test_a_route_to_where_containers_would_be(tmp_path: Path, route: str, networ
 
 @pytest.mark.parametrize(("first", "fabric", "port"), [("1023", Fabric(), 339), ("1024", Fabric(port=1339), 1339)])
 def test_ports_that_any_user_can_use(tmp_path: Path, first: str, fabric: Fabric, port: int) -> None:
-    (line,) = found(tmp_path, {multi_node.FIRST_OF_EVERYBODYS[1:]: first}, fabric)
+    (line,) = found(tmp_path, {multi_node.FIRST_UNPRIVILEGED_PORT[1:]: first}, fabric)
     assert line.startswith(f"fabric.port is {port} and fabric.source_ports are 600-1023, and ports from {first} up ")
 
 
