@@ -36,17 +36,18 @@ def _jobs() -> Iterator[Finding]:
     """Jobs that the sweep would remove, and states that it does not understand."""
     for found in sweep(Deadline(LIMIT), act=False):
         if found.to_do:
-            cause = f"job {found.job} has not been cleaned up: {'; '.join([found.why, *_alive(found.job)])}"
+            known = state.load(found.job)
+            there = processes(known.tree) if known and known.tree else ()
+            cause = f"job {found.job} has not been cleaned up: {'; '.join([found.why, *there])}"
             yield Finding(CHECK, cause, SWEEP, kind="leftover")
         elif found.unknown:
             cause = f"{job.state_file(found.job)} cannot be understood"
             yield Finding(CHECK, cause, "look for what is left of that job, then remove this file")
 
 
-def _alive(number: int) -> Iterator[str]:
-    """The processes that are still in the job's delegated cgroup: one in `disk-sleep` cannot be killed yet."""
-    known = state.load(number)
-    pids = cgroup.processes(known.tree) if known and known.tree else []
+def processes(tree: Path) -> Iterator[str]:
+    """The processes that are still in this delegated cgroup: one in `disk-sleep` cannot be killed yet."""
+    pids = cgroup.processes(tree)
     if not pids:
         return
     # Only here: a health check comes again and again, and mostly finds nothing.

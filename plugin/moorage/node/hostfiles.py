@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -34,3 +35,7 @@ class Node:
     def number(self, name: str) -> int | None:
         text = self.text(name).strip()
         return int(text) if text.isdecimal() else None
+
+
+# The node on which this process runs.
+HERE: Final = Node()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moorage.common.errors import UserError
+from moorage.node.hostfiles import HERE, Node
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network
@@ -56,19 +57,19 @@ def packets(name: str, mtu: int) -> UserError | None:
     return UserError(cause, f"make it {LEAST + OVERHEAD} or more")
 
 
-def forwarding() -> None:
+def forwarding(node: Node = HERE) -> None:
     """A UserError if the kernel's configuration keeps this node from being a router for jobs."""
-    if FORWARDING.read_text().strip() != "1":
+    if node.text(str(FORWARDING)).strip() != "1":
         raise UserError(
             "this node does not forward packets, and the uplink kernel needs that",
             "set net.ipv4.ip_forward=1, or take kernel out of uplink.allowed",
         )
-    if OF_ALL_LINKS.read_text().strip() == "2":
+    if node.text(str(OF_ALL_LINKS)).strip() == "2":
         raise UserError(
             "net.ipv4.conf.all.rp_filter=2 has this node believe all senders, whatever the value of a job's link is",
             "set it to 0 or 1, or take kernel out of uplink.allowed",
         )
-    low, high = NODES_PORTS.read_text().split()
+    low, high = node.text(str(NODES_PORTS)).split()
     if int(high) >= JOBS_PORTS[0]:
         raise UserError(
             f"this node's own programs use ports {low}-{high}, and the uplink kernel {JOBS_PORTS[0]}-{JOBS_PORTS[1]}",

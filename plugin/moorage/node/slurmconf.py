@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from moorage.node.finding import Finding
+from moorage.node.hostfiles import HERE, Node
 
 PLACE: Final = Path("/etc/slurm/slurm.conf")
 # Where slurmd keeps the file that a configless slurmctld gives it.
@@ -57,12 +58,13 @@ _INCLUDE: Final = re.compile(r"^\s*include\s+(\S+)\s*$", re.IGNORECASE)
 Settings = Mapping[str, list[str]]
 
 
-def place(environ: Mapping[str, str]) -> Path:
+def place(environ: Mapping[str, str], node: Node = HERE) -> Path:
     """The slurm.conf that slurmd has read: it names the file to its hooks."""
     named = Path(environ.get("SLURM_CONF", ""))
     if named.is_absolute():
         return named
-    return PLACE if PLACE.exists() or not CONFIGLESS.exists() else CONFIGLESS
+    own, copy = node.path(str(PLACE)), node.path(str(CONFIGLESS))
+    return own if own.exists() or not copy.exists() else copy
 
 
 def read(path: Path) -> Settings:

@@ -142,7 +142,7 @@ def _hinders_pasta(node: Node, _: Uplink) -> Iterator[str]:
 
 def _hinders_kernel(node: Node, rule: Uplink) -> Iterator[str]:
     try:
-        network_demands.forwarding()
+        network_demands.forwarding(node)
     except UserError as error:
         yield error.what
     if not routes.leads_out(node, by=[routes.IPV4]):

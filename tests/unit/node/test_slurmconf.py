@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from moorage.node import slurmconf
+from moorage.node.hostfiles import Node
 from moorage.node.slurmconf import place, read
 
 GOOD = """\
@@ -143,15 +144,15 @@ def test_its_place(environ: dict[str, str], path: str) -> None:
     ("own", "copy", "chosen"),
     [(True, True, "own"), (True, False, "own"), (False, True, "copy"), (False, False, "own")],
 )
-def test_its_place_where_nobody_says_it(
-    tmp_path: Path, own: bool, copy: bool, chosen: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_its_place_where_nobody_says_it(tmp_path: Path, own: bool, copy: bool, chosen: str) -> None:
     """A node without one of its own has the copy of what slurmctld gave it."""
-    for name, there, constant in (("own", own, "PLACE"), ("copy", copy, "CONFIGLESS")):
-        monkeypatch.setattr(slurmconf, constant, tmp_path / name)
+    node = Node(tmp_path)
+    places = {"own": node.path(str(slurmconf.PLACE)), "copy": node.path(str(slurmconf.CONFIGLESS))}
+    for name, there in (("own", own), ("copy", copy)):
         if there:
-            (tmp_path / name).touch()
-    assert place({}) == tmp_path / chosen
+            places[name].parent.mkdir(parents=True)
+            places[name].touch()
+    assert place({}, node) == places[chosen]
 
 
 def test_a_prolog_is_looked_for_like_an_epilog(here: Path) -> None:

@@ -228,10 +228,18 @@ def test_slirp4netns_takes_no_network_of_the_sites(
     assert choice.driver == ("slirp4netns" if expected else "pasta")
 
 
+FORWARDS = {
+    network_demands.FORWARDING: "1\n",
+    network_demands.OF_ALL_LINKS: "0\n",
+    network_demands.NODES_PORTS: "32768\t60999\n",
+}
+
+
 class TestKernel:
     @pytest.fixture
-    def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-        monkeypatch.setattr(network_demands, "forwarding", lambda: None)
+    def node(self, tmp_path: Path) -> Node:
+        for file, text in FORWARDS.items():
+            has(tmp_path, str(file), text)
         has(tmp_path, routes.IPV4, WAY_OUT)
         has(tmp_path, uplink.RESOLVERS[0], "search site\nnameserver 192.0.2.53\n")
         return Node(tmp_path)
@@ -245,17 +253,22 @@ class TestKernel:
         cause = "this node has no default route for IPv4"
         assert hindered(node, WITH_KERNEL) == {"kernel": cause}
 
-    def test_needs_what_the_gateway_needs(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        def check() -> None:
-            raise UserError("this node does not forward packets, and the uplink kernel needs that", "set it")
-
-        monkeypatch.setattr(network_demands, "forwarding", check)
+    @pytest.mark.parametrize(
+        ("file", "text", "cause"),
+        [
+            (network_demands.FORWARDING, "0\n", "this node does not forward packets, and the uplink kernel needs that"),
+            (network_demands.OF_ALL_LINKS, "2\n", "net.ipv4.conf.all.rp_filter=2 "),
+            (network_demands.NODES_PORTS, "1024\t61000\n", "this node's own programs use ports 1024-61000, "),
+        ],
+    )
+    def test_needs_what_the_gateway_needs(self, node: Node, tmp_path: Path, file: Path, text: str, cause: str) -> None:
+        has(tmp_path, str(file), text)
         found = hindered(node, WITH_KERNEL)
-        assert found == {"kernel": "this node does not forward packets, and the uplink kernel needs that"}
+        assert found["kernel"].startswith(cause)
         assert choose(Offer("podman version 5.4.2", BOTH, found), WITH_KERNEL).driver == "pasta"
 
-    def test_costs_nothing_where_it_is_not_allowed(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(network_demands, "forwarding", pytest.fail)
+    def test_is_not_looked_at_where_it_is_not_allowed(self, node: Node, tmp_path: Path) -> None:
+        has(tmp_path, str(network_demands.FORWARDING), "0\n")
         assert hindered(node, ANY) == {}
 
     @pytest.mark.parametrize(
