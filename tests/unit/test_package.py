@@ -37,5 +37,9 @@ def test_wheel(wheel: zipfile.Path) -> None:
     data = information.name.replace(".dist-info", ".data")
     assert sorted(entry.name for entry in wheel.iterdir()) == sorted(["moorage", information.name, data])
     names = wheel.root.namelist()
-    shared = {name.partition("/data/")[2] for name in names if name.startswith(f"{data}/data/share/") and not name.endswith("/")}
+    shared = {
+        name.partition("/data/")[2]
+        for name in names
+        if name.startswith(f"{data}/data/share/") and not name.endswith("/")
+    }
     assert shared == {str(file.relative_to(ROOT)) for file in (ROOT / "share").rglob("*") if file.is_file()}
