@@ -75,7 +75,7 @@ VERIFY: Final = Manual(
 def main(words: Sequence[str]) -> int:
     arguments = parser().read(words)
     if os.geteuid() != 0:
-        raise UserError("the store of images is root's", "run it with sudo")
+        raise UserError("the image store belongs to root", "run it with sudo")
     os.umask(0o077)
     store, progress = Store.configured(load().store), Progress(sys.stderr)
     if arguments.act is _list and not store.lock.exists():
@@ -175,7 +175,7 @@ def _verify(store: Store, arguments: argparse.Namespace, progress: Progress) -> 
             print(f"{image.label}: {problem}: remove it, and add it again")
             code = FAILED
         if not problems:
-            progress.say(f"{image.label} is what it was")
+            progress.say(f"{image.label} is unchanged")
     return code
 
 
@@ -188,7 +188,7 @@ def _sweep(store: Store, progress: Progress) -> None:
 
 def _name(text: str) -> str:
     if not adding.is_name(text):
-        raise argparse.ArgumentTypeError(f"{text[:200]!r} is no name of an image, such as localhost/node:v1")
+        raise argparse.ArgumentTypeError(f"{text[:200]!r} is not the name of an image, such as localhost/node:v1")
     return text
 
 

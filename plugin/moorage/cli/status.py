@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> None:
         for report in reports:
             print(shown(report))
         if not reports:
-            print("no job of yours is moored on this node")
+            print("you have no job with --k8s on this node")
 
 
 def parser() -> Parser:

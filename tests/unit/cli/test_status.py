@@ -64,7 +64,7 @@ class TestJobs:
     def test_none_of_others(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "getuid", lambda: os.geteuid() + 1)
         status.main([])
-        assert capsys.readouterr().out == "no job of yours is moored on this node\n"
+        assert capsys.readouterr().out == "you have no job with --k8s on this node\n"
 
     def test_in_a_job_its_own(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, node: Path
@@ -112,7 +112,7 @@ class TestDown:
             if ends == "closes":
                 down.take_down(place, 10)
             else:
-                with pytest.raises(MoorageError, match=r"not down after 0\.5 s"):
+                with pytest.raises(MoorageError, match=r"not torn down after 0\.5 s"):
                     down.take_down(place, 0.5)
             done.set()
             keeper.join(10)

@@ -43,7 +43,7 @@ def test_an_image_comes_goes_and_is_what_it_was(engine: Engine, files: Path, sto
     assert f"added {NAME}" in said
     assert names(engine) == [NAME]
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o700
-    assert f"{NAME} is what it was" in engine.moorage("image", "verify").stderr
+    assert f"{NAME} is unchanged" in engine.moorage("image", "verify").stderr
     engine.moorage("image", "remove", NAME)
     assert listed(engine) == []
     assert [entry.name for entry in (store.graph / "overlay").iterdir() if len(entry.name) == 64] == []

@@ -132,7 +132,7 @@ def test_a_prepared_image_is_one_small_layer(engine: Engine, files: Path, store:
     assert len(tools) >= 4
     assert len({file.stat().st_ino for file in tools}) == 1
     assert stat.S_IMODE(next(tree.glob("kind/layers/*/bin/su")).stat().st_mode) == 0o4755
-    assert f"{NODE} is what it was" in engine.moorage("image", "verify").stderr
+    assert f"{NODE} is unchanged" in engine.moorage("image", "verify").stderr
     assert "prepared already" in engine.moorage("image", "prepare", NODE, ok=(1,)).stderr
 
 
