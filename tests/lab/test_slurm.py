@@ -14,7 +14,6 @@ pytestmark = pytest.mark.both_suites
 
 LIMIT = 120.0
 EAT = "b = bytearray(400 << 20); print(len(b))"
-HOG = ["python3", "-c", EAT]
 
 
 def srun(shell: Shell, *argv: str, user: str = "alice") -> str:

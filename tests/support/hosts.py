@@ -15,7 +15,6 @@ from moorage.user.network.holder import pass_bridged_frames
 from support.namespaces import inside, network
 
 CABLE = "eth0"
-USERS_PORT = 1024
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from pyroute2.netlink.nfnetlink import nftsocket as kernel
+from pyroute2.nftables.main import NFTables
 
 from moorage.linux import nft
 from moorage.root.net import fabric
@@ -24,6 +24,7 @@ GENUINE = b"genuine"
 PLUG = "fabric0"
 SITE = Site()
 PORT = 5000
+FAMILIES = (nft.IPV4, nft.IPV6, nft.INET, nft.NETDEV)
 
 
 @dataclass(frozen=True)
@@ -87,14 +88,17 @@ def joined(hosts: Sequence[Host], job: int = 17, site: Site = SITE, mtu: int = 1
 def left(host: Host) -> list[str]:
     """What there is of any job on the host."""
     with inside(host.namespace):
-        tables = [name for family in (nft.IPV4, nft.IPV6, nft.INET, nft.NETDEV) for name in nft.names(family)]
+        tables = [name for family in FAMILIES for name in nft.names(family)]
     return sorted(tables) + sorted(host.links() - {"lo", CABLE})
 
 
 def flush(host: Host) -> None:
     """What `nft flush ruleset` does, with which reloading a site's packet filter begins."""
     with inside(host.namespace):
-        nft._commit([nft._message(kernel.nft_table_msg, kernel.NFT_MSG_DELTABLE, 0, [])])
+        for family in FAMILIES:
+            with NFTables(nfgen_family=family) as rules:
+                for name in nft.names(family):
+                    rules.table("del", name=name)
 
 
 def from_a_user(host: Host, address: object, packet: bytes, port: int = 0) -> None:

@@ -234,10 +234,6 @@ class Site:
         listed = self.root / "lib/modules" / os.uname().release / "modules.dep"
         listed.write_text(listed.read_text().replace(f"kernel/{name}.ko.xz:\n", ""))
 
-    def renamed(self, image: str) -> None:
-        images = self.graph / "overlay-images/images.json"
-        images.write_text(images.read_text().replace(IMAGE, image))
-
     def _make_units(self) -> None:
         units = self.root / "etc/systemd/system"
         for unit in (REPOSITORY / "config").glob("moorage-*"):

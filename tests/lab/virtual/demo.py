@@ -1,4 +1,4 @@
-"""Moorage's main job, shown: a user submits, a cluster comes up in the job and does its work, and nothing is left."""
+"""The demonstration: a user submits, a cluster comes up in the job and does its work, and nothing is left."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ from moorage.node import programs
 from support.fakes import FakeCommand
 from support.role import Host, read
 
-REFUSAL = read("tasks/main.yml")[0]["ansible.builtin.assert"]
 TAKEN = (
     "debian-13",
     "debian-unstable",
@@ -25,28 +24,6 @@ TAKEN = (
     "rocky-10.0",
     "centos-stream-10",
 )
-REFUSED = {
-    "debian-12": "Debian 12.12 cannot carry Moorage: Podman 4.3 and crun 1.8.1 of Debian 12 are too old",
-    "ubuntu-22.04": "Ubuntu 22.04 cannot carry Moorage: Podman of Ubuntu before 24.04 is older than 4.9",
-    "rocky-9.2": "Rocky 9.2 cannot carry Moorage: Podman before release 9.4 is older than 4.9",
-    "fedora-42": "Fedora 42 cannot carry Moorage: choose one of Debian, Ubuntu, RedHat-9, RedHat-10",
-}
-
-
-def fits(host: Host) -> bool:
-    return all(host[condition] for condition in REFUSAL["that"])
-
-
-@pytest.mark.parametrize("facts", TAKEN)
-def test_these_are_taken(facts: str) -> None:
-    assert fits(Host(facts))
-
-
-@pytest.mark.parametrize(("facts", "words"), REFUSED.items())
-def test_these_are_refused_in_a_line_that_says_why(facts: str, words: str) -> None:
-    host = Host(facts)
-    assert not fits(host)
-    assert host.says(REFUSAL["fail_msg"]).startswith(words)
 
 
 def named(file: str, name: str) -> dict[str, Any]:
@@ -323,15 +300,6 @@ def test_nodes_of_other_partitions_are_left_alone(
     said = {"stdout_lines": ["idle main", "idle spare"]}
     site = {"moorage_partitions": wanted, "moorage_duties": duties, "moorage_parts": parts}
     assert holds(Host("debian-13", moorage_sinfo=said, **site), task) is left_alone
-
-
-def test_a_node_without_hooks_ends_it_before_slurm_conf_names_them() -> None:
-    """Also one that cannot be reached: max_fail_percentage would let that pass."""
-    hooks, controller, *_ = read("../../install.yml")
-    assert controller["hosts"] == "controller"
-    assert (hooks["hosts"], hooks["any_errors_fatal"]) == ("compute", True)
-    # Whether the role writes slurm.conf or somebody does by hand.
-    assert hooks["roles"] == [{"role": "moorage", "moorage_duties": ["compute"], "moorage_parts": ["hooks"]}]
 
 
 def test_who_submits_has_the_option_only_while_all_nodes_have_moorage() -> None:

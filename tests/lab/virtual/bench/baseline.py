@@ -1,4 +1,4 @@
-"""The reference: a plain kind cluster in a Slurm job, measured from submission to ready, and what it leaves behind."""
+"""The reference: a plain kind cluster in a Slurm job, measured from submission to ready, and its leftovers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def stamps(output: Iterator[str]) -> Iterator[tuple[float, str, str]]:
 
 
 def check(shell: Shell) -> None:
-    """The cluster does what a cluster is for: a volume is bound, and a service answers by name."""
+    """Check that a volume is bound, and that a service answers by its name."""
     with phase("checking the cluster: volume, service by name"):
         as_user(shell, [f"{HOME}/check.sh", CARRIED], limit=LIMIT)
 
@@ -116,7 +116,7 @@ def wait_no_jobs(shell: Shell) -> None:
 
 
 def clean(shell: Shell, who: Owner) -> None:
-    """By hand what nothing else does here: remove the containers the job left."""
+    """Remove the containers that the job left; nothing else does."""
     with phase("removing by hand what the job left"):
         as_user(shell, ["podman", "rm", "--all", "--force", "--volumes", "--time", "0"])
 

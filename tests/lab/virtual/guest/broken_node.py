@@ -1,4 +1,4 @@
-"""A guest's node, broken on purpose for a while."""
+"""Faults of a guest's node that last as long as a test wants."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMIT = 600.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the Prolog made of a broken node."""
+    """The result of the Prolog on a node with a fault."""
 
     name: str
     code: int

@@ -12,7 +12,7 @@ PLACE = "/etc/moorage/moorage.yaml"
 
 
 def change(shell: Shell, section: str, settings: Mapping[str, object]) -> None:
-    """With other settings in this section than all guests have."""
+    """Change these settings of a section; the others stay as in all guests."""
     changed = CONFIGURATION | {section: {**CONFIGURATION.get(section, {}), **settings}}
     # YAML holds JSON.
     shell.run(["sh", "-euc", 'cat >"$1"', "sh", PLACE], input=json.dumps(changed).encode())

@@ -1,4 +1,4 @@
-"""A node that Slurm takes for a larger one, and on which it hands out more cores than there are."""
+"""A node that claims more cores than it has, so that Slurm hands out cores that do not exist."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ s/^\(NodeName=n1 .*CoresPerSocket=\)[0-9]*/\1'"$1"/ {NODES}
 
 @contextmanager
 def more_cores(lab: Cluster, count: int) -> Iterator[None]:
-    """The first node with so many; the cpuset of a job that has them all is made of those that exist."""
+    """The first node claims this many cores; the cpuset of a job that gets all has only those that exist."""
     shell = lab.first.shell
     lab.wait_idle()
     shell.run(["sh", "-euc", _LARGER, "sh", str(count)])
@@ -32,6 +32,6 @@ def more_cores(lab: Cluster, count: int) -> Iterator[None]:
 
 
 def take_up(lab: Cluster) -> None:
-    """What nodes are made of, and who looks after their health, is read at the start alone."""
+    """Restart Slurm: it reads nodes and the health check program only at its start."""
     lab.first.shell.run(["systemctl", "restart", "slurmctld", "slurmd"])
     lab.wait_idle()

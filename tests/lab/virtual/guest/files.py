@@ -1,4 +1,4 @@
-"""What goes into running guests: batch scripts and our Python package."""
+"""Files for running guests: batch scripts and our Python package."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ LIMIT = 600.0
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of one of them."""
+    """The end of one command."""
 
     code: int
     stdout: str
@@ -29,7 +29,7 @@ class Ended:
 
 
 def run_many(shell: Shell, commands: Sequence[Sequence[str]], user: str = "root") -> list[Ended]:
-    """Each command's end, in their order; some of them run at the same time."""
+    """The end of each command, in the order of the commands; some run at the same time."""
     argv = ["python3", "-c", PROGRAM.read_text()]
     wanted = json.dumps([list(words) for words in commands]).encode()
     ends = json.loads(shell.run(argv, user=user, input=wanted, limit=LIMIT).stdout)

@@ -1,4 +1,4 @@
-"""What an administrator does from his own machine, with guests that run: the role, over ssh."""
+"""An administrator's own machine: runs the role over ssh on running guests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PYTHON = "import sys; print('{}.{}'.format(*sys.version_info))"
 
 @dataclass(frozen=True)
 class Site:
-    """`directory` keeps what the administrator brings and the log of each play; `source` is the product's tree."""
+    """`directory` has the files that the role needs, and the log of each play; `source` is the product's tree."""
 
     directory: Path
     machine: Machine

@@ -1,4 +1,4 @@
-"""A user who is logged in elsewhere on the node, too: his own systemd is there, whoever comes and goes."""
+"""A session of a user outside of any job: the user's own systemd runs on the node all the time."""
 
 from __future__ import annotations
 

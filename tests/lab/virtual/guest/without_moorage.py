@@ -1,4 +1,4 @@
-"""A guest as if Moorage were not installed: what every job of a node meets of it is put aside, and comes back."""
+"""A guest as if Moorage were not installed: its hooks and its plug-in are put aside, and come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Try to get at places that are somebody else's: their paths on stdin, what succeeded as JSON on stdout.
+"""Try to access files and sockets of others: paths on stdin, the kinds of access that succeed as JSON on stdout.
 
 Runs in a guest as the user who tries. Nothing is changed where it succeeds.
 """

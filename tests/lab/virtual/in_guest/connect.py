@@ -1,4 +1,4 @@
-"""Connect to ports of a host, and print those that answer: knock.py HOST PORT... Runs in a guest as whoever asks."""
+"""Connect to ports of a host, and print those that answer: connect.py HOST PORT... Runs in a guest as any user."""
 
 import json
 import socket

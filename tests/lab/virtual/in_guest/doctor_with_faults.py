@@ -80,7 +80,7 @@ def _command(words: list[str]) -> int:
 
 
 def warm_up() -> None:
-    """What one look has imported, all others find."""
+    """Import all modules before the first look, so that every look finds them loaded."""
     from moorage.doctor.examine import examine
 
     examine(os.environ, quick=True)

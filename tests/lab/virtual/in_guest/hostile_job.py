@@ -1,4 +1,4 @@
-"""What a user who means harm might do in a job.
+"""Attacks that a user can try in a job.
 
     hostile.py deep PLACE COUNT        directories within directories
     hostile.py many PLACE COUNT        so many empty files, or as many as there is room for; prints how many

@@ -1,4 +1,4 @@
-"""Run many commands in one go, and print what became of each: a list of them on stdin, a list of ends on stdout.
+"""Run many commands at once: a list of commands on stdin, a list of their ends on stdout.
 
 Runs in a guest, where starting Python once costs what dozens of commands cost.
 """

@@ -1,4 +1,4 @@
-"""Print as JSON all that a job could leave on this machine: a kind, what it is, and more about it for people.
+"""Print as JSON all that a job could leave on this machine: the kind, the name, and details for people.
 
 Runs in a guest as root with nothing but Python, and shares no code with what it watches. What is said of a thing holds
 no number that is given out anew, so that it stays the same through a restart of its daemon and through a boot.
@@ -99,7 +99,7 @@ def processes() -> Found:
 
 
 def living() -> dict[str, Holder]:
-    """The namespaces that processes are in, hold open or have mounted, and mount namespaces of nobody."""
+    """All namespaces that processes use, hold open or have mounted, and mount namespaces without a process."""
     found: dict[str, Holder] = {}
     for pid in pids():
         if pid not in own():

@@ -1,6 +1,6 @@
-"""Hear what is sent to a port, by UDP or TCP: ears.py ADDRESS PORT LIMIT LAST_WORD
+"""Receive messages at a port, by UDP or TCP: receive.py ADDRESS PORT LIMIT LAST_WORD
 
-Prints the hardware address of the first card first, and then a line for each thing heard, with where it came from,
+Prints the hardware address of the first card first, and then a line for each message, with its origin,
 until that is the last word or LIMIT seconds have passed. Runs in a guest as root, in any network namespace.
 """
 

@@ -1,4 +1,4 @@
-"""Send what stdin lists as JSON, and print for each how that went: null, or the name of the error.
+"""Send the messages that stdin lists as JSON, and print the result of each: null, or the name of the error.
 
 Each is a kind (udp or tcp), a host and a port to send to, a port to send from (0: any), the bytes in hexadecimal
 digits, how often, and how many seconds to wait after each time. Runs in a guest as whoever sends, in any network.

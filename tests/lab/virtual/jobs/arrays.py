@@ -1,4 +1,4 @@
-"""Arrays of jobs of which none is expected to succeed: submitted by anybody, waited for, and read all at once."""
+"""Arrays of jobs that are expected to fail: submitted, waited for, and read all at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def home(user: str) -> str:
 
 
 def submission(user: str, count: int = 1, *options: str) -> list[str]:
-    """What root runs to submit an array to the first node and to wait for its end; it prints the array's number."""
+    """The command with which root submits an array to the first node and waits for it; it prints its number."""
     where = [f"--chdir={home(user)}", f"--output={home(user)}/job-%A_%a.out", "--nodelist=n1", "--mem=100M"]
     sbatch = ["sbatch", "--parsable", "--wait", MOORED, f"--array=1-{count}", *where, *options, f"--wrap=echo {RAN}"]
     return ["runuser", "-u", user, "--", *sbatch]
@@ -27,13 +27,13 @@ def number(said: str) -> str:
 
 
 def outputs(shell: Shell, array: str, user: str, count: int = 1) -> list[str]:
-    """What each of its jobs has said, read as their owner."""
+    """The output of each of its jobs, read as their owner."""
     files = [["cat", f"{home(user)}/job-{array}_{job}.out"] for job in range(1, count + 1)]
     return [end.stdout.strip() for end in run_many(shell, files, user)]
 
 
 def refusal(said: str, line: str) -> bool:
-    """Whether a job ended with this one line of its agent's, an expression, and its script never ran."""
+    """True if the job ended with one line of its agent's that matches `line`, and its script never ran."""
     return bool(re.fullmatch(rf"moorage: {line} \(more in /\S+\)", said.rpartition("\n")[2])) and RAN not in said
 
 

@@ -1,4 +1,4 @@
-"""A job with a cluster of its own, and what its output tells of the start."""
+"""A job with a cluster of its own, and the phases of its start by its output."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put_manifests(shell: Shell, manifests: Path, user: str) -> str:
 
 
 def phases(output: str) -> list[tuple[float, str]]:
-    """Each phase of the start with the seconds at which it began; what is only a detail of one is left out."""
+    """Each phase of the start and the second at which it began, without details of a phase."""
     found: list[tuple[float, str]] = []
     for line in output.splitlines():
         match = _PHASE.fullmatch(line)
@@ -44,7 +44,7 @@ def phases(output: str) -> list[tuple[float, str]]:
 
 
 def ready(output: str) -> float:
-    """What the job itself says its start has taken, in seconds; whole ones from a minute on."""
+    """The duration of the start in seconds, by the job's own line; whole seconds from a minute on."""
     match = _READY.search(output)
     assert match, output
     *clock, seconds = match.groups()
@@ -53,12 +53,12 @@ def ready(output: str) -> float:
 
 
 def in_kind(output: str) -> float:
-    """How long kind and what it has started took, in seconds."""
+    """The time from the start of kind until the cluster was ready, in seconds."""
     return ready(output) - next(moment for moment, text in phases(output) if text == STARTS)
 
 
 def table(output: str) -> list[str]:
-    """The phases with what each has taken, for people to read."""
+    """The phases with their durations, for people to read."""
     begun = phases(output)
     ends = [moment for moment, _ in begun[1:]] + [ready(output)]
     return [f"  {moment:7.1f}  {end - moment:7.1f}  {text}" for (moment, text), end in zip(begun, ends, strict=True)]

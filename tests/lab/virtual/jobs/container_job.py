@@ -1,4 +1,4 @@
-"""Moored jobs with a container in them, and which process of such a job is who."""
+"""Jobs with a container on one node, and the roles of their processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Seen:
 
 
 class Roles:
-    """Who is who in a job on the first node, from the processes there and from what root has written down."""
+    """The roles of the processes of a job on the first node, by the processes there and by root's record of the job."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

@@ -1,4 +1,4 @@
-"""What a job is put through from outside, and goes on after; and Epilogs that come too early or too often."""
+"""Disturbances from outside that a job survives, and Epilogs that come too early or too often."""
 
 from __future__ import annotations
 

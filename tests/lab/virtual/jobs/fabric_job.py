@@ -1,4 +1,4 @@
-"""Moored jobs on all nodes at once, without Kubernetes: a container on each, which the others' containers can reach."""
+"""Jobs without Kubernetes over several nodes: one container on each node, all on one fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job's script finds out for a test: `fact NAME COMMAND...` in the script becomes a line of its output."""
+"""Facts that a job's script finds for a test: `fact NAME COMMAND...` in the script becomes a line of its output."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def facts(output: str) -> dict[str, Fact]:
 
 
 def others(output: str) -> list[str]:
-    """The lines that are no facts: what the job has said beside them."""
+    """The other lines of the output, which are no facts."""
     return [line for line in output.splitlines() if not line.startswith("@")]

@@ -1,4 +1,4 @@
-"""A job with one cluster over several nodes that does what needs several, and what a test can then know of it."""
+"""A job with one cluster over several nodes, and everything that a test can observe of it."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def spread(lab: Cluster, *options: str, script: str = SCRIPT) -> Iterator[Spread
 
 
 def speed(said: str) -> float:
-    """What arrived, in Mbit/s, out of what a client of iperf3's has said as JSON."""
+    """The rate at which data arrived, in Mbit/s, out of the JSON of an iperf3 client."""
     report = json.loads(said)
     if "error" in report:
         raise ValueError(report["error"])
@@ -203,7 +203,7 @@ _STAMP = re.compile(r"moorage: +([0-9]+\.[0-9]) s  (\w+): (.+)")
 
 
 def stamps(output: str) -> dict[str, list[tuple[float, str]]]:
-    """What each node of a job has told of its start, with the seconds at which it did."""
+    """The progress lines of each node of a job, with their seconds."""
     found: dict[str, list[tuple[float, str]]] = {}
     for match in filter(None, map(_STAMP.fullmatch, output.splitlines())):
         found.setdefault(match[2], []).append((float(match[1]), match[3]))

@@ -1,4 +1,4 @@
-"""Jobs whose cluster runs when something happens to them, in guests of a test's own, of which one is watched."""
+"""Jobs whose cluster already runs, for tests that then disturb them, in guests of the test's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUNS = f"kubectl get nodes; sleep 3600 & echo {SAYS};"
 
 @contextmanager
 def watched(directory: Path, suite: str, port: int) -> Iterator[Watch]:
-    """A guest on which alice is logged in elsewhere, too, and has been before."""
+    """A guest on which alice has a session outside of any job, too."""
     builds.build(suite)
     with builds.own(directory, Request(1, suite, port)) as lab, user_session(lab.first.shell, "alice"):
         make_ready(lab.first)

@@ -1,4 +1,4 @@
-"""A job that does in its cluster what a cluster is for, and what a test can then know of it."""
+"""A job that uses its cluster in all usual ways, and everything that a test can observe of it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ fact after kubectl get --output json pods
 
 @dataclass
 class Running:
-    """The job while its script pauses; `before` is what there was on the node before it."""
+    """The job while its script pauses; `before` lists the contents of the node before the job."""
 
     job: Job
     machine: Machine

@@ -1,4 +1,4 @@
-"""What a user of a guest can do to places that are not his."""
+"""Access of a user to files and sockets of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an API answers to somebody on a node."""
+"""Answers of an API to callers on a node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Call:
 
 
 def answers(shell: Shell, calls: Sequence[Call], user: str) -> list[int]:
-    """The status of each; 0 where there was no answer. Whoever calls trusts every server."""
+    """The status of each call; 0 without an answer. The caller does not check the server's certificate."""
     argv = ["python3", "-c", PROGRAM.read_text()]
     wanted = json.dumps([asdict(call) for call in calls]).encode()
     found: list[int] = json.loads(shell.run(argv, user=user, input=wanted).stdout)

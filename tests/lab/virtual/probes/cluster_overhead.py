@@ -1,4 +1,4 @@
-"""What a cluster takes while nothing happens in it: what a site's reserve and minimum for a job stand on."""
+"""The memory and CPU time of an idle cluster: a site's reserve and minimum for a job are based on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every fault of a node, made for real in a guest, and what `moorage doctor` says of each."""
+"""Reports of `moorage doctor` about every fault that a guest's node can have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 1200.0
 
 @dataclass(frozen=True)
 class Look:
-    """What the doctor said of the node while it was broken in one way."""
+    """The report of the doctor while the node had one fault."""
 
     name: str
     # Why it could not be broken so, if it could not.
@@ -43,7 +43,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Count:
-    """How many faults there were, how many of them were found exactly, and what was found besides."""
+    """The number of faults, of those that were found exactly, and of false findings."""
 
     faults: int
     found: int

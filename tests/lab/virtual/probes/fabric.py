@@ -1,4 +1,4 @@
-"""A job's fabric as the root of a guest sees it, what somebody sends into it, and what arrives."""
+"""A job's fabric as the root of a guest sees it; messages into it, and those that arrive."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fabric(shell: Shell, job: str) -> Fabric:
 
 
 def parse(said: str, job: str) -> Fabric:
-    """The job's, out of what `ip` says of all."""
+    """The job's fabric, out of the output of `ip`."""
     for link in json.loads(said):
         # An empty one stands for a link of another kind.
         settings = link.get("linkinfo", {}).get("info_data", {})
@@ -63,7 +63,7 @@ class Message:
 
 
 def send(shell: Shell, messages: Sequence[Message], *, user: str = "root", network_of: int = 0) -> list[str | None]:
-    """What became of each: None, or the name of an error. From the network of a process where one is named."""
+    """The result of each: None, or the name of an error. Sent from the network of a process, if one is named."""
     enter = ["nsenter", f"--target={network_of}", "--net"] if network_of else []
     argv = [*enter, "python3", "-c", (PROGRAMS / "send.py").read_text()]
     wanted = json.dumps([asdict(shot) | {"content": shot.content.hex()} for shot in messages]).encode()
@@ -81,7 +81,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Receiver:
-    """They hear until somebody says the last word."""
+    """It receives until somebody sends the last word."""
 
     hardware_address: str
     _lines: Iterator[str]
@@ -90,7 +90,7 @@ class Receiver:
         """All up to the last word, which is left out."""
         found = [Received(*json.loads(line)) for line in self._lines]
         if not found or found[-1].text != LAST_WORD:
-            raise MoorageError(f"the last word was not heard, but {found}")
+            raise MoorageError(f"the last word was not received, but {found}")
         return [one for one in found if one.text != LAST_WORD]
 
 

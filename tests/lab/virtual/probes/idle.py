@@ -1,4 +1,4 @@
-"""How long a node is busy with what a job has left behind."""
+"""The time for which a node is busy after a job."""
 
 from __future__ import annotations
 

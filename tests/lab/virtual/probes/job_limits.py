@@ -1,4 +1,4 @@
-"""What cgroups allow, as their files say: a job's share of a node, and what of it a process in there may use."""
+"""Limits by the files of cgroups: a job's share of a node, and the part that a process in the job may use."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def share(shell: Shell, cgroup: str) -> Share:
 
 
 def settings(shell: Shell, *files: str) -> dict[str, str]:
-    """What each of the files says that are there."""
+    """The content of each file that exists."""
     rows = shell.run(["grep", "--no-messages", "--with-filename", "", *files], ok=(0, 2)).stdout.splitlines()
     return {place: value for place, _, value in (row.partition(":") for row in rows)}
 
@@ -48,7 +48,7 @@ def own_settings(shell: Shell, process: Seen, *names: str) -> dict[str, str]:
 
 
 def job_of(task: str) -> str:
-    """The cgroup of the job of which `task`, a line of /proc/PID/cgroup, is a task."""
+    """The cgroup of the job, out of a line of /proc/PID/cgroup of one of its tasks."""
     return task.rpartition("::")[2].rpartition("/step_")[0]
 
 

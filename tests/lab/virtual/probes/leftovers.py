@@ -157,7 +157,7 @@ def make_ready(machine: Machine) -> None:
 
 
 def record(machine: Machine, excluded: Sequence[Exclusion] = EXCLUDED) -> list[Thing]:
-    """All there is on the node now, but for what is excluded by name."""
+    """All contents of the node now, without those that are excluded by name."""
     rows = json.loads(machine.shell.run(["python3", "-"], input=PROGRAM.read_bytes()).stdout)
     things = (Thing(*map(str, row)) for row in rows)
     return [thing for thing in things if not any(one.covers(thing) for one in excluded)]
@@ -166,7 +166,7 @@ def record(machine: Machine, excluded: Sequence[Exclusion] = EXCLUDED) -> list[T
 def settled(
     machine: Machine, before: Sequence[Thing], excluded: Sequence[Exclusion] = EXCLUDED
 ) -> tuple[list[Thing], list[Thing]]:
-    """What there is, and what of it is new: as soon as that is nothing, or when all had its time to settle."""
+    """The contents of the node, and the new ones: at once if there are none, else after the time to settle."""
     deadline = time.monotonic() + SETTLING
     while (left := new(before, after := record(machine, excluded))) and time.monotonic() < deadline:
         pass

@@ -1,4 +1,4 @@
-"""Which names somebody asks for: the resolver of all guests, which runs on the first, says so while it is told to."""
+"""Lookups of names: the resolver of all guests, which runs on the first, logs them while a test wants it."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def lookups_logged(shell: Shell) -> Iterator[None]:
 
 
 def mark(shell: Shell, name: str) -> None:
-    """By a question of our own, which nobody can answer."""
+    """Mark a moment by a lookup of a name that nobody has."""
     shell.run(["getent", "hosts", name], ok=(2,))
 
 
 def lookups(shell: Shell, begin: str, end: str) -> list[Lookup]:
-    """What was asked between two marks."""
+    """The lookups between two marks."""
     invocation = shell.output("systemctl", "show", "--property=InvocationID", "--value", UNIT)
     said = shell.output("journalctl", "--output=cat", f"_SYSTEMD_INVOCATION_ID={invocation}")
     return between(parse(said), begin, end)
@@ -70,7 +70,7 @@ def parse(said: str) -> list[Lookup]:
 
 
 def between(questions: Sequence[Lookup], begin: str, end: str) -> list[Lookup]:
-    """A mark is two questions, for either kind of address; a ValueError where there is none."""
+    """A mark is two lookups, for either kind of address; a ValueError where there is none."""
     names = [one.name for one in questions]
     first = len(names) - names[::-1].index(begin)
     return list(questions[first : names.index(end, first)])

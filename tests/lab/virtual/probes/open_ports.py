@@ -1,4 +1,4 @@
-"""Which ports of a guest are open, and which of them answer somebody elsewhere."""
+"""Open ports of a guest, and those that answer callers on other nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY = "*"
 
 @dataclass(frozen=True)
 class Open:
-    """`program` is whose it is: nobody's where the kernel itself listens."""
+    """`program` is the program that listens; empty if the kernel itself does."""
 
     kind: str
     address: IPv4Address | IPv6Address
@@ -52,7 +52,7 @@ def _open(line: str) -> Open:
 
 
 def answering(shell: Shell, user: str, host: str, ports: Iterable[int]) -> list[int]:
-    """Those of a host that take a connection of this user's, from here."""
+    """The ports of a host that accept a connection of this user from here."""
     said = shell.output("python3", "-c", PROGRAM.read_text(), host, *map(str, sorted({*ports})), user=user)
     found: list[int] = json.loads(said)
     return found

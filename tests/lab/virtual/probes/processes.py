@@ -1,4 +1,4 @@
-"""Which processes of a user run in a guest, and where: the independent count behind every claim about jobs."""
+"""Processes of a user in a guest, and their cgroups: an independent count for every claim about jobs."""
 
 from __future__ import annotations
 

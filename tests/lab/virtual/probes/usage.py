@@ -1,4 +1,4 @@
-"""What a moored job has used, by the three who say so: Slurm, the job's warden, and the job's last line."""
+"""CPU time and memory of a job, by three sources: Slurm, the job's warden, and the job's last line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Used:
 
 
 def agents_seconds(shell: Shell, job: str) -> float:
-    """What the agents themselves have used so far, of the CPU time of their step in the job's cgroup `job`."""
+    """The CPU time of the agents themselves until now, without their job's containers; `job` is the job's cgroup."""
     tasks = f"/sys/fs/cgroup{job}/step_0/user"
     files = [f"{tasks}/{place}/cpu.stat" for place in ("task_0", "task_1", "task_1/k8s")]
     rows = shell.output("grep", "--no-filename", "^usage_usec", *files).splitlines()
