@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from .acceleration import Acceleration
 from .guest import Guest
 
 NAME = "lab.json"
@@ -25,6 +26,14 @@ class Request:
     bare: bool = False
     # Else their kernels know nothing of it.
     ipv6: bool = True
+    # What of the release's own kernel these guests are there for, if it is that.
+    own_kernel: str = ""
+
+    def needs_own_kernel(self) -> str:
+        """Why; empty if another kernel does."""
+        if self.own_kernel or self.apparmor:
+            return f"{self.own_kernel or 'AppArmor'} needs Debian's own kernel"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ class Record:
     request: Request
     guest: Guest
     payload: Path
-    acceleration: str
+    acceleration: Acceleration
 
     def keep(self, directory: Path) -> None:
         (directory / NAME).write_text(json.dumps(dataclasses.asdict(self), default=str))
@@ -41,4 +50,5 @@ class Record:
 def read(directory: Path) -> Record:
     kept = json.loads((directory / NAME).read_text())
     guest = kept["guest"] | {name: Path(kept["guest"][name]) for name in PLACES}
-    return Record(Request(**kept["request"]), Guest(**guest), Path(kept["payload"]), kept["acceleration"])
+    how = Acceleration(**kept["acceleration"])
+    return Record(Request(**kept["request"]), Guest(**guest), Path(kept["payload"]), how)
