@@ -141,6 +141,14 @@ class Probe:
         return "" if BOOTED in said else f"no guest boots as User-Mode Linux here: {last_words(said)}"
 
 
+def uml_likely() -> bool:
+    """Whether guests here will run as UML, as far as can be said before anything is built."""
+    forced = os.environ.get(SETTING, "")
+    if forced or ORDER.index(UML) > ORDER.index(EMULATION):
+        return forced == UML
+    return not Path("/dev/kvm").exists() and not uml_obstacle(0)
+
+
 def first(ways: Sequence[Callable[[], Acceleration]]) -> Acceleration:
     """The first that is fit, and why the ones before it were not."""
     reasons = []

@@ -67,6 +67,13 @@ class Cluster:
         raise UserError(f"no guest is called {name!r}", f"there are {', '.join(m.name for m in self.machines)}")
 
     def start(self, *, with_parent: bool = False) -> None:
+        self.boot(with_parent=with_parent)
+        if not self.request.bare:
+            with phase("looking for faults with moorage doctor"):
+                self._all(lambda machine: machine.examine())
+
+    def boot(self, *, with_parent: bool = False) -> None:
+        """From new disks to an idle Slurm."""
         with phase(f"booting {self.request.nodes} guest(s) of Debian {self.request.suite}"):
             for machine in self.machines:
                 machine.make_disks()
@@ -75,9 +82,6 @@ class Cluster:
                 self._all(lambda machine: machine.wait_answer(BOOT_LIMIT))
             else:
                 self.wait_idle()
-        if not self.request.bare:
-            with phase("looking for faults with moorage doctor"):
-                self._all(lambda machine: machine.examine())
 
     def _boot(self, *, with_parent: bool = False) -> None:
         if self._uml:
