@@ -131,13 +131,25 @@ def test_an_unknown_way_names_the_known_ones(probe: Probe, monkeypatch: pytest.M
 
 
 def test_guests_that_need_their_own_kernel_are_never_uml(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
-    reason = Request(1, "trixie", 22000, apparmor=True).needs_own_kernel()
+    reason = Request(1, "trixie", 22000, apparmor=True).reason_for_qemu()
     needy = Probe(probe.tools, probe.kernel, MEMORY, reason)
     monkeypatch.setenv(acceleration.SETTING, UML)
     assert needy.choose() == Acceleration(EMULATION, why="AppArmor needs Debian's own kernel")
     monkeypatch.delenv(acceleration.SETTING)
     monkeypatch.setattr(acceleration, "ORDER", (KVM, UML, EMULATION))
     assert needy.choose().name == EMULATION
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (Request(1, "trixie", 22000), ""),
+        (Request(1, "bookworm", 22000, bare=True), "Debian bookworm needs its own kernel"),
+        (Request(1, "trixie", 22000, only_qemu="snapshots"), "User-Mode Linux has no snapshots"),
+    ],
+)
+def test_guests_say_why_they_must_be_qemus(request_: Request, reason: str) -> None:
+    assert request_.reason_for_qemu() == reason
 
 
 def test_an_edit_changes_all_places_that_it_knows() -> None:

@@ -40,13 +40,11 @@ class Acceleration:
     why: str = ""
 
     def __str__(self) -> str:
-        known = {KVM: "under KVM", UML: "in User-Mode Linux", EMULATION: "in software emulation"}
-        return f"{known[self.name]}{': ' * bool(self.why)}{self.why}"
+        return f"{self.place}{': ' * bool(self.why)}{self.why}"
 
     @property
-    def own_kernel(self) -> bool:
-        """Whether guests run the kernel of their release."""
-        return self.name != UML
+    def place(self) -> str:
+        return {KVM: "under KVM", UML: "in User-Mode Linux", EMULATION: "in software emulation"}[self.name]
 
     def arguments(self, translation_megabytes: int) -> list[str]:
         """What QEMU is told for it."""
@@ -69,8 +67,8 @@ class Probe:
     tools: Tools
     kernel: Path
     memory: int
-    # Why these guests need the kernel of their release, if they do.
-    own_kernel: str = ""
+    # Why these guests must be QEMU's, if they must.
+    only_qemu: str = ""
 
     def choose(self) -> Acceleration:
         forced = os.environ.get(SETTING, "")
@@ -82,9 +80,9 @@ class Probe:
         return first([ways[name] for name in ORDER])
 
     def _forced(self, name: str, way: Callable[[], Acceleration]) -> Acceleration:
-        """Guests that need their own kernel are emulated where UML is forced."""
-        if name == UML and self.own_kernel:
-            return Acceleration(EMULATION, why=self.own_kernel)
+        """Guests that must be QEMU's are emulated where UML is forced."""
+        if name == UML and self.only_qemu:
+            return Acceleration(EMULATION, why=self.only_qemu)
         return Acceleration(name, way().linux, f"{SETTING} says so")
 
     def kvm(self) -> Acceleration:
@@ -95,8 +93,8 @@ class Probe:
         return Acceleration(KVM)
 
     def uml(self) -> Acceleration:
-        if self.own_kernel:
-            raise Unfit(self.own_kernel)
+        if self.only_qemu:
+            raise Unfit(self.only_qemu)
         if obstacle := uml_obstacle(self.memory):
             raise Unfit(obstacle)
         linux = str(uml_kernel().linux)

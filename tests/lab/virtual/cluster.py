@@ -22,7 +22,7 @@ from .payload import payload
 from .process import Ledger, Process
 from .progress import phase
 from .qemu_machine import QemuMachine
-from .record import Record, Request
+from .record import TOO_OLD, Record, Request
 from .tools import tools
 from .uml_machine import UmlMachine
 
@@ -31,8 +31,6 @@ BOOT_LIMIT = 300.0
 LOST_AFTER = 30 + 10
 LONGEST_DIRECTORY = 80  # Unix socket paths end at 108 bytes
 SNAPSHOT = "lab"
-# Booted to be refused; its Slurm cannot read the lab's configuration.
-TOO_OLD = ("bookworm",)
 
 
 class LabDown(UserError):
@@ -259,9 +257,8 @@ def prepare(directory: Path, request: Request) -> Cluster:
     carried = payload()
     built = guest(request.suite, lambda: carried.archive, bare=request.bare)
     shares = memory.shares(request.nodes)
-    old = f"Debian {request.suite}" * (request.suite in TOO_OLD)
-    reason = request.needs_own_kernel() or f"{old} needs its own kernel" * bool(old)
-    how = Probe(tools(), built.kernel, sum(share.guest for share in shares), reason).choose()
+    whole = sum(share.guest for share in shares)
+    how = Probe(tools(), built.kernel, whole, request.reason_for_qemu()).choose()
     memory.check(shares, emulated=how.name == EMULATION)
     check_ports(request)
     shutil.rmtree(directory, ignore_errors=True)

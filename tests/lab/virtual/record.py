@@ -11,6 +11,8 @@ from .acceleration import Acceleration
 from .guest import Guest
 
 NAME = "lab.json"
+# Booted to be refused; its Slurm cannot read the lab's configuration.
+TOO_OLD = ("bookworm",)
 PLACES = ("disk", "scratch", "kernel", "initrd", "key")
 
 
@@ -26,14 +28,16 @@ class Request:
     bare: bool = False
     # Else their kernels know nothing of it.
     ipv6: bool = True
-    # What of the release's own kernel these guests are there for, if it is that.
-    own_kernel: str = ""
+    # What these guests are there for, if only QEMU's have it: snapshots, say.
+    only_qemu: str = ""
 
-    def needs_own_kernel(self) -> str:
-        """Why; empty if another kernel does."""
-        if self.own_kernel or self.apparmor:
-            return f"{self.own_kernel or 'AppArmor'} needs Debian's own kernel"
-        return ""
+    def reason_for_qemu(self) -> str:
+        """Why these guests must be QEMU's; empty if they may be others."""
+        if self.apparmor:
+            return "AppArmor needs Debian's own kernel"
+        if self.suite in TOO_OLD:
+            return f"Debian {self.suite} needs its own kernel"
+        return f"User-Mode Linux has no {self.only_qemu}" if self.only_qemu else ""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ class UmlMachine(Machine):
             f"ubd2rs={hardware.payload}",
             f"vec0:transport=tap,ifname=door{number},gro=1",
             f"vec1:transport=tap,ifname=wire{number},gro=1,mac={self.mac}",
-            "con0=null,fd:1", "con=null", "console=tty0", "root=/dev/ubda", "lsm=landlock,yama",
+            "con0=null,fd:1", "con=null", "console=tty0", "root=/dev/ubda", "lsm=landlock,yama", "dummy.numdummies=0",
             *["lab_tsc"] * trusted, *hardware.node_words(number).split(),
         ]  # fmt: skip
 

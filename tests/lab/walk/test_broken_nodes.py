@@ -6,12 +6,14 @@ import re
 
 import pytest
 
+from support.breakable import breakable
 from support.figures import Figures
 from virtual.arrays import RAN, ends, number, outputs, refusal, submission
 from virtual.broken import Outcome, during, prologs
 from virtual.cluster import Cluster
 from virtual.jobs import MOORED, submit
 from virtual.lines import DRAINS, FAILS, TOLD_BY_THE_AGENT
+from virtual.needs import possible
 
 NO_HOOK = {"no prolog": r"the Prolog has not prepared this node for job \d+: tell the administrator of this node: .*"}
 # What jobs are really sent for; the others start the same hook in the same way.
@@ -26,7 +28,8 @@ SERVES = ("sound", "faults drain", "sound again")
 @pytest.fixture(scope="module")
 def outcomes(lab: Cluster, figures: Figures) -> dict[str, Outcome]:
     lab.wait_idle()
-    found = prologs(lab.first.shell, "sound", "faults drain", *FAILS, *DRAINS, "no product", "sound again")
+    breakages = possible(lab, (*FAILS, *DRAINS))
+    found = prologs(lab.first.shell, "sound", "faults drain", *breakages, "no product", "sound again")
     figures.add("Prolog of a served job", found["sound"].seconds, "s")
     slowest = max(outcome.seconds for name, outcome in found.items() if name in FAILS)
     figures.add(f"Prolog of a refused job, slowest of {len(FAILS)}", slowest, "s")
@@ -43,7 +46,7 @@ def test_a_sound_node_serves(outcomes: dict[str, Outcome], name: str) -> None:
 
 
 @ON_ONE_RELEASE
-@pytest.mark.parametrize("name", FAILS)
+@pytest.mark.parametrize("name", breakable(FAILS))
 def test_what_fails_a_job(outcomes: dict[str, Outcome], name: str) -> None:
     """One line, nothing else made, and nothing for slurmd to hold against the node."""
     found = outcomes[name]
@@ -52,7 +55,7 @@ def test_what_fails_a_job(outcomes: dict[str, Outcome], name: str) -> None:
 
 
 @ON_ONE_RELEASE
-@pytest.mark.parametrize("name", DRAINS)
+@pytest.mark.parametrize("name", breakable(DRAINS))
 def test_what_drains_the_node(outcomes: dict[str, Outcome], name: str) -> None:
     found = outcomes[name]
     assert (found.code, found.gone) == (1, True), found
