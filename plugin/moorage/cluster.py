@@ -17,6 +17,7 @@ from moorage import (
     bridge,
     command,
     container,
+    early_services,
     evidence,
     failure,
     kind,
@@ -89,11 +90,12 @@ def planned(mooring: Mooring, tree: Path) -> Plan:
 
 
 def write_files(plan: Plan, files: dict[str, dict[str, Any]]) -> None:
-    """What the node reads."""
-    for name, content in files.items():
+    """What the node reads: these, and what every node has."""
+    texts = {name: json.dumps(content) for name, content in files.items()}
+    for name, text in (texts | early_services.files(plan.services)).items():
         path = plan.files / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
+        path.write_text(text)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from moorage import controlplane
+from moorage import controlplane, early_services
 from moorage.controlplane import AUTHENTICATION, FILES, SETTLED
 from moorage.errors import UserError
 from moorage.hardware import Bind, Hardware
@@ -149,9 +149,10 @@ def configuration(plan: Plan) -> dict[str, Any]:
 def mounts(plan: Plan) -> list[dict[str, Any]]:
     """Our files, and the hardware: kind knows of no devices, and pods find what is mounted by hostPath."""
     devices = [Bind(device, device, writable=True) for device in plan.hardware.devices]
+    unit = Bind(str(plan.files / early_services.UNIT), early_services.UNIT_PLACE)
     return [
         {"hostPath": bind.source, "containerPath": bind.target, "readOnly": not bind.writable}
-        for bind in (Bind(str(plan.files), FILES), *devices, *plan.hardware.binds)
+        for bind in (Bind(str(plan.files), FILES), unit, *devices, *plan.hardware.binds)
     ]
 
 

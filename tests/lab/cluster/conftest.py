@@ -11,7 +11,7 @@ import pytest
 from virtual.cluster import Cluster
 
 HERE = Path(__file__).parent
-LONG = ("test_copies", "test_failing")
+LONG = ("test_copies", "test_early_services", "test_failing")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
