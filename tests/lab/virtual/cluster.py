@@ -80,6 +80,8 @@ class Cluster:
                 self._all(lambda machine: machine.wait_answer(BOOT_LIMIT))
             else:
                 self.wait_idle()
+                # Slurm's controller does not start from what a power cut leaves of the files of its first start.
+                self.first.shell.run(["sync"])
 
     def _boot(self, *, with_parent: bool = False) -> None:
         if self._uml:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +37,8 @@ class UmlMachine(Machine):
         network = self.ledger.read().get(uml_network.NAME)
         if not network or not network.alive():
             raise MoorageError(f"the network of {self.name} is gone: start the lab anew")
+        # What a kernel before this one has left, if its power was cut.
+        shutil.rmtree(self._control, ignore_errors=True)
         self._tie.unlink(missing_ok=True)
         if with_parent:
             self._tie.touch()
@@ -75,6 +78,10 @@ class UmlMachine(Machine):
     def _tie(self) -> Path:
         return self.directory / "with-parent"
 
+    @property
+    def _control(self) -> Path:
+        return self.directory / "control"
+
     def _overlay(self, disk: str) -> Path:
         return self.directory / f"{disk}.cow"
 
@@ -94,7 +101,7 @@ class UmlMachine(Machine):
         trusted = CLOCK.exists() and CLOCK.read_text().strip() == "tsc"
         return [
             "env", f"TMPDIR={MEMORY}", str(hardware.acceleration.linux), f"umid={self.name}",
-            f"uml_dir={self.directory}/control/", f"mem={share.guest}M", f"ncpus={CPUS}", "seccomp=on",
+            f"uml_dir={self._control}/", f"mem={share.guest}M", f"ncpus={CPUS}", "seccomp=on",
             f"ubd0={self._overlay('root')},{guest.disk}", f"ubd1={self._overlay('scratch')},{guest.scratch}",
             # Shared: others read it, too.
             f"ubd2rs={hardware.payload}",
