@@ -88,7 +88,8 @@ def own(directory: Path, request: Request) -> Iterator[Cluster]:
     lab = cluster.prepare(directory, request)
     try:
         lab.start(with_parent=True)
-        note(f"{request.nodes} guest(s) of {request.suite} {lab.hardware.acceleration}")
+        kernel = lab.first.shell.output("uname", "-r")
+        note(f"{request.nodes} guest(s) of {request.suite} with Linux {kernel} {lab.hardware.acceleration}")
         yield lab
     finally:
         lab.stop()
