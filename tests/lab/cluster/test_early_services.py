@@ -15,9 +15,9 @@ UNIT = "lab-hold"
 SEEN = "/run/lab-refused"
 RESET = "src net 10.96.0.0/16 and tcp[tcpflags] & tcp-rst != 0"
 HOLD = """
-until node=$(pgrep --full '/usr/local/bin/containerd$' | head --lines=1) && [ -n "$node" ]; do sleep 0.1; done
+until node=$(pgrep --full '/usr/local/bin/containerd$' | head --lines=1) && [ -n "$node" ]; do sleep 0.3; done
 exec 9<"/proc/$node/ns/net"
-until proxy=$(pgrep --exact kube-proxy | head --lines=1) && [ -n "$proxy" ]; do sleep 0.05; done
+until proxy=$(pgrep --exact kube-proxy | head --lines=1) && [ -n "$proxy" ]; do sleep 0.1; done
 kill -STOP "$proxy"
 trap 'kill -CONT "$proxy"' EXIT
 timeout 300 nsenter --net=/proc/self/fd/9 tcpdump -i any -n -c 1 "$1" >"$2"
