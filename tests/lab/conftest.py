@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from moorage.common.errors import MoorageError
 from support.figures import Figures
 from virtual.build.cache import CACHE
 from virtual.cli import SUITES
-from virtual.guest import builds, cluster
+from virtual.guest import builds, cluster, needs
 from virtual.guest.cluster import Cluster
 from virtual.guest.record import Request
 
@@ -26,6 +27,7 @@ NODES = {"trixie": 2, "unstable": 2 if os.environ.get(FULL) else 1}
 
 not_run = pytest.StashKey[str]()
 measured = pytest.StashKey[Figures]()
+kept_away = pytest.StashKey[Counter[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +61,16 @@ def lab(request: pytest.FixtureRequest, figures: Figures) -> Iterator[Cluster]:
         yield guests
 
 
+@pytest.fixture(autouse=True)
+def needs_met(request: pytest.FixtureRequest) -> None:
+    """A test whose guests lack what it needs of a kernel is skipped, and counted."""
+    marker = request.node.get_closest_marker("needs")
+    for name in marker.args if marker else ():
+        if reason := needs.lacking(request.getfixturevalue("lab"), name):
+            request.config.stash.setdefault(kept_away, Counter())[name] += 1
+            pytest.skip(reason)
+
+
 def _running(directory: Path, suite: str) -> Cluster:
     guests = cluster.running(directory)
     if guests.request.suite != suite:
@@ -85,5 +97,8 @@ def _built(suite: str, config: pytest.Config) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     for figure in config.stash.get(measured, Figures()).all:
         terminalreporter.write_line(f"measured: {figure}")
+    if kept := config.stash.get(kept_away, Counter()):
+        counts = ", ".join(f"{name} {count}" for name, count in sorted(kept.items()))
+        terminalreporter.write_line(f"kept from these guests' kernel: {kept.total()} tests ({counts})")
     if not_run in config.stash:
         terminalreporter.write_line(f"unstable suite not run: {config.stash[not_run]}")

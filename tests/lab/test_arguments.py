@@ -29,6 +29,7 @@ VERBS = [
     "clean",
     "baseline",
     "bench-start",
+    "bench",
     "demo",
 ]
 LAB = Path(__file__).with_name("lab")

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from moorage.common.errors import FAILED, UserError, reported
+from moorage.common.errors import FAILED, reported
 
 from . import demo, rollout
-from .bench import baseline, start
+from .bench import baseline, lab_speed, start
 from .build.cache import CACHE
 from .build.progress import phase, say
 from .guest import builds, cluster, files
@@ -41,11 +41,7 @@ def build(arguments: argparse.Namespace) -> None:
 
 def up(arguments: argparse.Namespace) -> None:
     with builds.alone(arguments.directory):
-        if cluster.is_up(arguments.directory):
-            raise UserError(
-                f"the lab in {arguments.directory} is already up",
-                "end it with `lab down`, or choose another --directory",
-            )
+        builds.not_up(arguments.directory)
         request = Request(
             arguments.nodes, arguments.suite, arguments.port, apparmor=arguments.apparmor, ipv6=arguments.ipv6
         )
@@ -62,7 +58,7 @@ def up(arguments: argparse.Namespace) -> None:
 def status(arguments: argparse.Namespace) -> None:
     lab = cluster.running(arguments.directory)
     processes = lab.processes()
-    print(f"suite {lab.request.suite}, {lab.hardware.acceleration.name}, in {lab.directory}")
+    print(f"suite {lab.request.suite}, {lab.hardware.acceleration}, in {lab.directory}")
     for machine in lab.machines:
         state = "running" if processes[machine.name].alive() else "ended"
         print(f"{machine.name}: {state}, pid {processes[machine.name].pid}, ssh port {machine.port}")
@@ -129,6 +125,12 @@ def measure_start(arguments: argparse.Namespace) -> None:
         start.report(lab.first.shell, arguments.repeat, arguments.form or baseline.FORMS)
 
 
+def measure_lab(arguments: argparse.Namespace) -> None:
+    with builds.alone(arguments.directory):
+        builds.not_up(arguments.directory)
+        print(lab_speed.measure(arguments.directory, Request(1, arguments.suite, arguments.port)))
+
+
 def show_demo(arguments: argparse.Namespace) -> None:
     with one_guest(arguments) as lab:
         demo.show(lab.first, arguments.recording)
@@ -178,6 +180,7 @@ def parser() -> argparse.ArgumentParser:
         verb(measure_baseline, "baseline", "measure a plain kind cluster in a Slurm job, without Moorage")
     )
     _bench_options(verb(measure_start, "bench-start", "measure starts of a cluster, with Moorage and without, in turn"))
+    _guest_options(verb(measure_lab, "bench", "measure the lab itself: a boot, a cluster's start, Python's speed"))
     _demo_options(verb(show_demo, "demo", "show a job with a cluster, from its submission until nothing is left"))
     what = "install Moorage on a bare guest by its role, try it, and take it off again, to the last file"
     _guest_options(verb(check_rollout, "rollout-check", what))

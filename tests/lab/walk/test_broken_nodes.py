@@ -6,10 +6,12 @@ import re
 
 import pytest
 
+from support.breakable import breakable
 from support.faults.catalogue import AGENT, DRAINS, FAILS
 from support.figures import Figures
 from virtual.guest.broken_node import Outcome, during, prologs
 from virtual.guest.cluster import Cluster
+from virtual.guest.needs import possible
 from virtual.jobs.arrays import RAN, ends, number, outputs, refusal, submission
 from virtual.jobs.batch import MOORED, submit
 
@@ -28,7 +30,8 @@ SERVES = ("sound", "faults drain", "sound again")
 @pytest.fixture(scope="module")
 def outcomes(lab: Cluster, figures: Figures) -> dict[str, Outcome]:
     lab.wait_idle()
-    found = prologs(lab.first.shell, "sound", "faults drain", *FAILS, *DRAINS, "no product", "sound again")
+    breakages = possible(lab, (*FAILS, *DRAINS))
+    found = prologs(lab.first.shell, "sound", "faults drain", *breakages, "no product", "sound again")
     figures.add("Prolog of a served job", found["sound"].seconds, "s")
     slowest = max(outcome.seconds for name, outcome in found.items() if name in FAILS)
     figures.add(f"Prolog of a refused job, slowest of {len(FAILS)}", slowest, "s")
@@ -45,7 +48,7 @@ def test_a_sound_node_serves(outcomes: dict[str, Outcome], name: str) -> None:
 
 
 @ON_ONE_RELEASE
-@pytest.mark.parametrize("name", FAILS)
+@pytest.mark.parametrize("name", breakable(FAILS))
 def test_what_fails_a_job(outcomes: dict[str, Outcome], name: str) -> None:
     """One line, nothing else made, and nothing for slurmd to hold against the node."""
     found = outcomes[name]
@@ -54,7 +57,7 @@ def test_what_fails_a_job(outcomes: dict[str, Outcome], name: str) -> None:
 
 
 @ON_ONE_RELEASE
-@pytest.mark.parametrize("name", DRAINS)
+@pytest.mark.parametrize("name", breakable(DRAINS))
 def test_what_drains_the_node(outcomes: dict[str, Outcome], name: str) -> None:
     found = outcomes[name]
     assert (found.code, found.gone) == (1, True), found

@@ -21,6 +21,7 @@ from moorage.common.errors import MoorageError, UserError
 from moorage.common.events import Watch
 from moorage.common.phases import Phase
 from moorage.user.cluster import (
+    early_services,
     failure,
     kind_config,
     kind_progress,
@@ -100,11 +101,12 @@ def planned(mooring: Mooring, cgroup: Path) -> Plan:
 
 
 def write_files(plan: Plan, files: dict[str, dict[str, Any]]) -> None:
-    """Write the files that the node reads."""
-    for name, content in files.items():
+    """Write the files that the node reads: these, and the ones that every node has."""
+    texts = {name: json.dumps(content) for name, content in files.items()}
+    for name, text in (texts | early_services.files(plan.services)).items():
         path = plan.files / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(json.dumps(content))
+        path.write_text(text)
 
 
 @dataclass

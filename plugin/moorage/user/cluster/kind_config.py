@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from moorage.common.hardware import Bind, Hardware
 from moorage.common.node_image import Version
-from moorage.user.cluster import control_plane
+from moorage.user.cluster import control_plane, early_services
 from moorage.user.cluster.control_plane import AUTHENTICATION, FILES, SETTLED
 
 # From this version on, kind (0.33) writes kubeadm's format v1beta4, before that v1beta3.
@@ -112,9 +112,10 @@ def configuration(plan: Plan) -> dict[str, Any]:
 def mounts(plan: Plan) -> list[dict[str, Any]]:
     """Our files and the hardware: kind has no option for devices, and pods reach what is mounted here by hostPath."""
     devices = [Bind(device, device, writable=True) for device in plan.hardware.devices]
+    unit = Bind(str(plan.files / early_services.UNIT), early_services.UNIT_PLACE)
     return [
         {"hostPath": bind.source, "containerPath": bind.target, "readOnly": not bind.writable}
-        for bind in (Bind(str(plan.files), FILES), *devices, *plan.hardware.binds)
+        for bind in (Bind(str(plan.files), FILES), unit, *devices, *plan.hardware.binds)
     ]
 
 

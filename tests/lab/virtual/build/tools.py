@@ -16,9 +16,9 @@ from .progress import phase
 SUITE = "trixie"
 GO_TOOLCHAIN = "go1.26.8"
 PACKAGES = (
-    "apt", "ca-certificates", "containerd", "debian-archive-keyring", "e2fsprogs", "gcc", "git", "golang-go",
-    "iproute2", "libc6-dev", "make", "mmdebstrap", "openssh-client", "python3", "qemu-system-x86", "qemu-utils",
-    "runc", "seabios", "xz-utils", "zstd",
+    "apt", "bc", "bison", "ca-certificates", "containerd", "debian-archive-keyring", "e2fsprogs", "flex", "gcc", "git",
+    "golang-go", "iproute2", "kmod", "libc6-dev", "make", "mmdebstrap", "openssh-client", "python3", "qemu-system-x86",
+    "qemu-utils", "runc", "seabios", "xz-utils", "zstd",
 )  # fmt: skip
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ENTER = Path(__file__).with_name("enter-root")

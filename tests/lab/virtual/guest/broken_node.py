@@ -73,12 +73,13 @@ def during(shell: Shell, name: str, argv: Sequence[str], *, ok: Sequence[int] = 
 
 
 @contextmanager
-def configured(shell: Shell, text: str) -> Iterator[None]:
-    """The guest's Moorage with another setting for all jobs of the block."""
+def configured(shell: Shell, *settings: str) -> Iterator[None]:
+    """The guest's Moorage with other settings for all jobs of the block."""
     bring(shell)
     shell.run(["cp", "--archive", CONFIGURATION, KEPT])
     try:
-        shell.run([*PROGRAM, "configure", text])
+        for setting in settings:
+            shell.run([*PROGRAM, "configure", setting])
         yield
     finally:
         shell.run(["cp", "--archive", KEPT, CONFIGURATION])

@@ -19,7 +19,8 @@ from ..build.payload import payload
 from ..build.progress import phase, say
 from ..build.registry_tree import registry_tree
 from ..build.tools import tools
-from . import cluster
+from ..build.uml_kernel import uml_kernel
+from . import acceleration, cluster
 from .cluster import Cluster
 from .record import Request
 
@@ -31,12 +32,16 @@ def build(suite: str, *, refresh: bool = False) -> None:
     check_disk()
     with phase(f"building the lab for Debian {suite}"):
         tools()
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPoolExecutor(3) as pool:
+            # While the others wait for the network.
+            compiled = pool.submit(uml_kernel) if acceleration.uml_likely() else None
             carried = pool.submit(payload)
             # For native tests, which have no network.
             kept = pool.submit(registry_tree)
             built = guest(suite, lambda: carried.result().archive, refresh=refresh)
             kept.result()
+            if compiled:
+                compiled.result()
     found = ", ".join(f"{name} {version}" for name, version in built.versions.items())
     note(f"Debian {suite} as of {built.built}: {found}")
 
@@ -71,15 +76,20 @@ def alone(directory: Path) -> Iterator[None]:
         yield
 
 
+def not_up(directory: Path) -> None:
+    if cluster.is_up(directory):
+        raise UserError(f"a lab is up in {directory}", "end it with `lab down`, or choose another --directory")
+
+
 @contextmanager
 def own(directory: Path, request: Request) -> Iterator[Cluster]:
     """Guests that end with the `with` block, and with this process if it is killed."""
-    if cluster.is_up(directory):
-        raise UserError(f"a lab is up in {directory}", "end it with `lab down`, or choose another --directory")
+    not_up(directory)
     lab = cluster.prepare(directory, request)
     try:
         lab.start(with_parent=True)
-        note(f"{request.nodes} guest(s) of {request.suite} in {lab.hardware.acceleration.name}")
+        kernel = lab.first.shell.output("uname", "-r")
+        note(f"{request.nodes} guest(s) of {request.suite} with Linux {kernel} {lab.hardware.acceleration}")
         yield lab
     finally:
         lab.stop()

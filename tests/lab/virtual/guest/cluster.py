@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,18 +18,19 @@ from ..build.guest import guest
 from ..build.payload import payload
 from ..build.progress import phase
 from ..build.tools import tools
-from . import acceleration, memory, record
+from . import memory, record, uml_network
+from .acceleration import EMULATION, UML, Probe
 from .machine import Hardware, Machine
-from .process import Process
-from .record import Record, Request
+from .process import Ledger, Process
+from .qemu_machine import QemuMachine
+from .record import TOO_OLD, Record, Request
+from .uml_machine import UmlMachine
 
 BOOT_LIMIT = 300.0
 # A job that is younger when its node registers is not taken for lost: BatchStartTimeout, and 10 s for a message.
 LOST_AFTER = 30 + 10
 LONGEST_DIRECTORY = 80  # Unix socket paths end at 108 bytes
 SNAPSHOT = "lab"
-# Booted to be refused; its Slurm cannot read the lab's configuration.
-TOO_OLD = ("bookworm",)
 
 
 class LabDown(UserError):
@@ -46,8 +45,13 @@ class Cluster:
 
     @property
     def machines(self) -> list[Machine]:
+        made = UmlMachine if self._uml else QemuMachine
         numbers = range(1, self.request.nodes + 1)
-        return [Machine(number, self.directory / f"berth{number}", self.hardware) for number in numbers]
+        return [made(number, self.directory / f"berth{number}", self.hardware) for number in numbers]
+
+    @property
+    def _uml(self) -> bool:
+        return self.hardware.acceleration.name == UML
 
     @property
     def first(self) -> Machine:
@@ -61,67 +65,120 @@ class Cluster:
         raise UserError(f"no guest is called {name!r}", f"there are {', '.join(m.name for m in self.machines)}")
 
     def start(self, *, with_parent: bool = False) -> None:
-        with phase(f"booting {self.request.nodes} guest(s) of Debian {self.request.suite}"):
-            for machine in self.machines:
-                machine.make_disks()
-            self._keep({machine.name: machine.start(with_parent=with_parent) for machine in self.machines})
-            if self.request.suite in TOO_OLD:
-                self._all(lambda machine: machine.wait_answer(BOOT_LIMIT))
-            else:
-                self.wait_idle()
+        self.boot(with_parent=with_parent)
         if not self.request.bare:
             with phase("looking for faults with moorage doctor"):
                 self._all(lambda machine: machine.examine())
 
+    def boot(self, *, with_parent: bool = False) -> None:
+        """From new disks to an idle Slurm."""
+        with phase(f"booting {self.request.nodes} guest(s) of Debian {self.request.suite}"):
+            for machine in self.machines:
+                machine.make_disks()
+            self._boot(with_parent=with_parent)
+            if self.request.suite in TOO_OLD:
+                self._all(lambda machine: machine.wait_answer(BOOT_LIMIT))
+            else:
+                self.wait_idle()
+                # Slurm's controller does not start from what a power cut leaves of the files of its first start.
+                self.first.shell.run(["sync"])
+
+    def _boot(self, *, with_parent: bool = False) -> None:
+        if self._uml:
+            ports = [machine.port for machine in self.machines]
+            network = uml_network.start(ports, self.directory / "wire.log", with_parent=with_parent)
+            self._ledger.add(uml_network.NAME, network)
+        for machine in self.machines:
+            machine.start(with_parent=with_parent)
+
+    @property
+    def _ledger(self) -> Ledger:
+        return Ledger(self.directory)
+
     def stop(self) -> None:
-        for process in self.processes().values():
+        for process in self._ledger.read().values():
             process.kill()
         for machine in self.machines:
             machine.shell.hang_up()
 
+    @property
+    def snapshots(self) -> bool:
+        """Whether a kept moment has the memory of the guests, or only their disks."""
+        return not self._uml
+
     def snapshot(self) -> None:
         """Keep this moment of all guests; a second one replaces the first."""
-        with phase("keeping a snapshot of all guests"), self._paused():
-            self._all(lambda machine: machine.snapshot(SNAPSHOT))
+        with phase(f"keeping {'a snapshot' if self.snapshots else 'the disks'} of all guests"):
+            if self._uml:
+                # What is not yet on a disk is not kept.
+                for machine in self.machines:
+                    machine.shell.run(["sync"])
+            with self._paused():
+                self._all(lambda machine: machine.snapshot(SNAPSHOT))
 
     def restore(self) -> None:
-        """Go back to the snapshot, with the clocks of today."""
+        """Go back to the kept moment, with the clocks of today; guests without a snapshot boot from the kept disks."""
         with phase("restoring all guests to an idle Slurm"):
-            self._load()
-            self._all(lambda machine: machine.set_clock())
+            if self._uml:
+                self._boot_again()
+            else:
+                self._load()
+                for machine in self._in_qemu():
+                    machine.set_clock()
             self.wait_idle()
 
     def restore_with_jobs(self) -> None:
         """Go back to a snapshot in which jobs run: their time goes on where it stood still, for all guests alike."""
+        if not self.snapshots:
+            raise MoorageError("guests in User-Mode Linux have no snapshots: their jobs end with a boot")
         with phase("restoring all guests with their jobs"):
             self._load()
 
+    def _boot_again(self) -> None:
+        tied = any(machine.tied for machine in self.machines if isinstance(machine, UmlMachine))
+        self.stop()
+        for machine in self.machines:
+            if isinstance(machine, UmlMachine):
+                machine.restore_disks(SNAPSHOT)
+        self._boot(with_parent=tied)
+
+    def _in_qemu(self) -> list[QemuMachine]:
+        return [machine for machine in self.machines if isinstance(machine, QemuMachine)]
+
     def _load(self) -> None:
         if all(process.alive() for process in self.processes().values()):
-            with self._paused():
-                self._all(lambda machine: machine.load(SNAPSHOT))
+            with self._paused(), ThreadPoolExecutor(len(self.machines)) as pool:
+                list(pool.map(lambda machine: machine.load(SNAPSHOT), self._in_qemu()))
         else:
             self.stop()
-            self._keep({machine.name: machine.start(snapshot=SNAPSHOT) for machine in self.machines})
-            self._all(lambda machine: machine.wait_monitor(BOOT_LIMIT))
-            self._all(lambda machine: machine.resume())
+            for paused in self._in_qemu():
+                paused.start_at(SNAPSHOT)
+            for paused in self._in_qemu():
+                paused.wait_monitor(BOOT_LIMIT)
+                paused.resume()
         for machine in self.machines:
             machine.shell.hang_up()
 
     @contextmanager
     def others_waiting(self) -> Iterator[None]:
-        """The first guest has this machine to itself; the others stand still, and are back in Slurm afterwards."""
-        for machine in self.machines[1:]:
-            machine.pause()
+        """The first guest has this machine to itself; the others stand still, and are back in Slurm afterwards.
+
+        A guest that does nothing costs nothing where nothing is emulated: there they go on.
+        """
+        if self.hardware.acceleration.name != EMULATION:
+            yield
+            return
+        for other in self._in_qemu()[1:]:
+            other.pause()
         try:
             yield
         finally:
-            for machine in self.machines[1:]:
-                machine.resume()
-                machine.shell.hang_up()
-                machine.set_clock()
+            for other in self._in_qemu()[1:]:
+                other.resume()
+                other.shell.hang_up()
+                other.set_clock()
                 # Slurm has given up on a node that was silent for so long, and asks again only every few minutes.
-                machine.shell.run(["systemctl", "restart", "slurmd"])
+                other.shell.run(["systemctl", "restart", "slurmd"])
             self.wait_idle()
 
     def reset(self, name: str) -> None:
@@ -153,7 +210,7 @@ class Cluster:
         return [now - float(self.first.shell.output("date", f"--date={row}", "+%s")) for row in (*rows, begun)]
 
     def processes(self) -> dict[str, Process]:
-        return _processes(self.directory)
+        return _guests(self.directory)
 
     def node_states(self) -> list[str]:
         """Slurm's own word on every node, empty while it does not answer."""
@@ -177,12 +234,8 @@ class Cluster:
     def _require_alive(self) -> None:
         for name, process in self.processes().items():
             if not process.alive():
-                log = (self.directory / name / "qemu.log").read_text().strip().splitlines()
-                raise MoorageError(f"the guest {name} ended: {log[-1] if log else 'QEMU said nothing'}")
-
-    def _keep(self, processes: dict[str, Process]) -> None:
-        text = json.dumps({name: dataclasses.asdict(process) for name, process in processes.items()})
-        (self.directory / "processes.json").write_text(text)
+                log = self.machine(name).log.read_text(errors="replace").strip().splitlines()
+                raise MoorageError(f"the guest {name} ended: {log[-1] if log else 'it said nothing'}")
 
     def _all(self, action: Callable[[Machine], None]) -> None:
         with ThreadPoolExecutor(len(self.machines)) as pool:
@@ -205,12 +258,14 @@ def prepare(directory: Path, request: Request) -> Cluster:
         )
     carried = payload()
     built = guest(request.suite, lambda: carried.archive, bare=request.bare)
-    how = acceleration.probe(tools(), built.kernel)
-    memory.check(memory.shares(request.nodes), emulated=how.name != "kvm")
+    shares = memory.shares(request.nodes)
+    whole = sum(share.guest for share in shares)
+    how = Probe(tools(), built.kernel, whole, request.reason_for_qemu()).choose()
+    memory.check(shares, emulated=how.name == EMULATION)
     check_ports(request)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    kept = Record(request, built, carried.disk, how.name)
+    kept = Record(request, built, carried.disk, how)
     kept.keep(directory)
     return _cluster(directory, kept)
 
@@ -224,7 +279,7 @@ def find(directory: Path) -> Cluster:
 
 
 def _cluster(directory: Path, kept: Record) -> Cluster:
-    request, how = kept.request, acceleration.Acceleration(kept.acceleration)
+    request, how = kept.request, kept.acceleration
     shares = tuple(memory.shares(request.nodes))
     hardware = Hardware(tools(), kept.guest, kept.payload, how, shares, request)
     return Cluster(directory, request, hardware)
@@ -238,15 +293,12 @@ def running(directory: Path) -> Cluster:
 
 
 def is_up(directory: Path) -> bool:
-    return any(process.alive() for process in _processes(directory).values())
+    return any(process.alive() for process in Ledger(directory).read().values())
 
 
-def _processes(directory: Path) -> dict[str, Process]:
-    """The guests' QEMU processes, as far as any were ever started there."""
-    with suppress(FileNotFoundError):
-        kept = json.loads((directory / "processes.json").read_text())
-        return {name: Process(**fields) for name, fields in kept.items()}
-    return {}
+def _guests(directory: Path) -> dict[str, Process]:
+    """The guests' processes, as far as any were ever started there."""
+    return {name: process for name, process in Ledger(directory).read().items() if name != uml_network.NAME}
 
 
 def check_ports(request: Request) -> None:

@@ -1,29 +1,26 @@
-"""One guest: its disks, its QEMU process, its control socket."""
+"""One guest of a lab: its disks, its process, the shell in it. What runs it is a class of its own."""
 
 from __future__ import annotations
 
-import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from moorage.common.command import CommandError, run
+from moorage.common.command import CommandError
 from moorage.common.errors import MoorageError
 
-from ..build.cache import CACHE
 from ..build.guest import Guest
-from ..build.tools import Tools, inside
+from ..build.tools import Tools
 from .acceleration import Acceleration
 from .memory import Share
-from .monitor import Monitor
-from .process import Process
+from .process import Ledger, Process
 from .record import Request
 from .shell import Shell
 
 CPUS = 2
-WIRE = "230.77.0.1"
 
 
 @dataclass(frozen=True)
@@ -37,18 +34,15 @@ class Hardware:
     shares: tuple[Share, ...]
     request: Request
 
-    def kernel_line(self, number: int) -> str:
+    def node_words(self, number: int) -> str:
+        """What a guest's kernel is told of the lab."""
         memory = ",".join(str(share.guest) for share in self.shares)
         nodes = f"lab.node={number} lab.nodes={len(self.shares)} lab.cpus={CPUS} lab.memory={memory}"
-        lean = f"mitigations=off quiet audit=0 nowatchdog ipv6.disable={int(not self.request.ipv6)}"
-        # Without AppArmor Debian's kernel (6.12) turns to SELinux, which has no policy here.
-        apparmor = self.request.apparmor
-        guards = f"lsm=landlock,yama,{'apparmor,' * apparmor}bpf apparmor={int(apparmor)} selinux=0"
-        return f"root=/dev/vda rw console=ttyS0 {lean} {guards} {nodes}"
+        return f"rw quiet audit=0 ipv6.disable={int(not self.request.ipv6)} {nodes}"
 
 
 @dataclass(frozen=True)
-class Machine:
+class Machine(ABC):
     number: int
     directory: Path
     hardware: Hardware
@@ -65,53 +59,42 @@ class Machine:
     def shell(self) -> Shell:
         return Shell(self.port, self.hardware.guest.key, self.directory / "ssh")
 
-    def _monitor(self) -> Monitor:
-        return Monitor(self.directory / "monitor")
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(self.directory.parent)
 
-    def _tell(self, command: str) -> None:
-        with self._monitor() as monitor:
-            monitor.execute(command)
+    @property
+    def log(self) -> Path:
+        """What the program says in which the guest runs."""
+        return self.directory / "program.log"
 
+    @property
+    def mac(self) -> str:
+        """Of the card for the wire between guests."""
+        return f"52:54:00:77:00:{self.number:02x}"
+
+    @abstractmethod
     def make_disks(self) -> None:
         """Empty overlays over the shared images."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        for name, base in (("root", self.hardware.guest.disk), ("scratch", self.hardware.guest.scratch)):
-            self._tool("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(base), f"{name}.qcow2")
 
-    def start(self, *, snapshot: str | None = None, with_parent: bool = False) -> Process:
-        """Start QEMU; paused at `snapshot` if one is named; `with_parent`: it ends when this process ends."""
-        (self.directory / "monitor").unlink(missing_ok=True)
-        tie = ["setpriv", "--pdeathsig", "KILL"] if with_parent else []
-        resumed = ["-loadvm", snapshot, "-S"] if snapshot else []
-        qemu = [*self.arguments(), *resumed]
-        command = tie + inside(self.hardware.tools.root, qemu, cwd=self.directory, binds=[self.directory])
-        with (self.directory / "qemu.log").open("wb") as log:
-            # Not `run`: this one is meant to go on after the command that started it.
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-            )
-        # From here on it is known by its number and start time; this object need not wonder how it ends.
-        process.returncode = 0
-        return Process.of(process.pid)
+    @abstractmethod
+    def start(self, *, with_parent: bool = False) -> Process:
+        """Boot it from its disks; `with_parent`: it ends when this thread ends."""
 
+    @abstractmethod
     def pause(self) -> None:
-        self._tell("stop")
+        """Let it stand still."""
 
-    def resume(self) -> None:
-        self._tell("cont")
+    @abstractmethod
+    def resume(self) -> None: ...
 
+    @abstractmethod
     def reset(self) -> None:
-        """A power cut: nothing in the guest is told."""
-        self.shell.hang_up()
-        self._tell("system_reset")
+        """A power cut: nothing in the guest is told. It boots again."""
 
+    @abstractmethod
     def snapshot(self, name: str) -> None:
-        with self._monitor() as monitor:
-            monitor.human(f"savevm {name}")
-
-    def load(self, name: str) -> None:
-        with self._monitor() as monitor:
-            monitor.human(f"loadvm {name}")
+        """Keep this moment of a paused guest."""
 
     def boot_id(self) -> str:
         return self.shell.output("cat", "/proc/sys/kernel/random/boot_id")
@@ -140,38 +123,3 @@ class Machine:
         said = self.shell.run(["/opt/moorage/bin/moorage", "doctor"], ok=(0, 1, 3))
         if said.code:
             raise MoorageError(f"{self.name} is not fit for jobs: {'; '.join(said.stdout.splitlines())}")
-
-    def set_clock(self) -> None:
-        """A restored guest believes it is still the moment of its snapshot."""
-        self.shell.run(["date", "--set", f"@{time.time():.3f}"])
-
-    def wait_monitor(self, limit: float) -> None:
-        """Until QEMU has loaded its snapshot and answers."""
-        deadline = time.monotonic() + limit
-        while True:
-            try:
-                with self._monitor():
-                    return
-            except (FileNotFoundError, ConnectionRefusedError):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
-
-    def arguments(self) -> list[str]:
-        hardware, guest, share = self.hardware, self.hardware.guest, self.hardware.shares[self.number - 1]
-        return [
-            "qemu-system-x86_64", "-name", self.name, *hardware.acceleration.arguments(share.translation),
-            "-smp", str(CPUS), "-m", str(share.guest), "-display", "none", "-nodefaults", "-no-user-config",
-            "-kernel", str(guest.kernel), "-initrd", str(guest.initrd), "-append", hardware.kernel_line(self.number),
-            "-drive", "file=root.qcow2,if=virtio,cache=unsafe", "-drive", "file=scratch.qcow2,if=virtio,cache=unsafe",
-            "-drive", f"file={hardware.payload},if=virtio,format=raw,readonly=on",
-            "-netdev", f"user,id=door,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
-            "-device", "virtio-net-pci,netdev=door",
-            "-netdev", f"socket,id=wire,mcast={WIRE}:{hardware.request.port},localaddr=127.0.0.1",
-            "-device", f"virtio-net-pci,netdev=wire,mac=52:54:00:77:00:{self.number:02x}",
-            "-device", "virtio-rng-pci", "-serial", "file:console.log",
-            "-qmp", "unix:monitor,server=on,wait=off",
-        ]  # fmt: skip
-
-    def _tool(self, *argv: str) -> None:
-        run(inside(self.hardware.tools.root, argv, cwd=self.directory, binds=[CACHE, self.directory]))

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..build.guest import Guest
+from .acceleration import Acceleration
 
 NAME = "lab.json"
+# Booted to be refused; its Slurm cannot read the lab's configuration.
+TOO_OLD = ("bookworm",)
 PLACES = ("disk", "scratch", "kernel", "initrd", "key")
 
 
@@ -25,6 +28,16 @@ class Request:
     bare: bool = False
     # Else their kernels know nothing of it.
     ipv6: bool = True
+    # What these guests are there for, if only QEMU's have it: snapshots, say.
+    only_qemu: str = ""
+
+    def reason_for_qemu(self) -> str:
+        """Why these guests must be QEMU's; empty if they may be others."""
+        if self.apparmor:
+            return "AppArmor needs Debian's own kernel"
+        if self.suite in TOO_OLD:
+            return f"Debian {self.suite} needs its own kernel"
+        return f"User-Mode Linux has no {self.only_qemu}" if self.only_qemu else ""
 
 
 @dataclass(frozen=True)
@@ -32,7 +45,7 @@ class Record:
     request: Request
     guest: Guest
     payload: Path
-    acceleration: str
+    acceleration: Acceleration
 
     def keep(self, directory: Path) -> None:
         (directory / NAME).write_text(json.dumps(dataclasses.asdict(self), default=str))
@@ -41,4 +54,5 @@ class Record:
 def read(directory: Path) -> Record:
     kept = json.loads((directory / NAME).read_text())
     guest = kept["guest"] | {name: Path(kept["guest"][name]) for name in PLACES}
-    return Record(Request(**kept["request"]), Guest(**guest), Path(kept["payload"]), kept["acceleration"])
+    how = Acceleration(**kept["acceleration"])
+    return Record(Request(**kept["request"]), Guest(**guest), Path(kept["payload"]), how)

@@ -18,10 +18,11 @@ RUNS = f"kubectl get nodes; sleep 3600 & echo {SAYS};"
 
 
 @contextmanager
-def watched(directory: Path, suite: str, port: int) -> Iterator[Watch]:
+def watched(directory: Path, suite: str, port: int, *, only_qemu: str = "") -> Iterator[Watch]:
     """A guest on which alice has a session outside of any job, too."""
     builds.build(suite)
-    with builds.own(directory, Request(1, suite, port)) as lab, user_session(lab.first.shell, "alice"):
+    request = Request(1, suite, port, only_qemu=only_qemu)
+    with builds.own(directory, request) as lab, user_session(lab.first.shell, "alice"):
         make_ready(lab.first)
         yield Watch(lab, lab.first)
 

@@ -263,7 +263,7 @@ def test_the_node_has_the_devices_that_the_job_may_open(site: Site) -> None:
     site.hardware = Hardware(("/dev/null", "/dev/no-such-device"), (Bind("/opt/lib", "/opt/tape"),))
     site.boot()
     (node,) = json.loads(site.noted("configuration"))["nodes"]
-    assert [mount["hostPath"] for mount in node["extraMounts"]][1:-1] == ["/dev/null", "/opt/lib"]
+    assert [mount["hostPath"] for mount in node["extraMounts"]][2:-1] == ["/dev/null", "/opt/lib"]
     assert not [name for name in node["labels"] if name.startswith("moorage/gres-")]
 
 
@@ -273,7 +273,7 @@ def test_the_node_is_labelled_by_the_resources_of_which_the_job_may_open_some(si
     site.hardware = Hardware(resources=tuple(resources))
     site.boot()
     (node,) = json.loads(site.noted("configuration"))["nodes"]
-    assert [mount["hostPath"] for mount in node["extraMounts"]][1:-1] == ["/dev/null", "/dev/zero"]
+    assert [mount["hostPath"] for mount in node["extraMounts"]][2:-1] == ["/dev/null", "/dev/zero"]
     gres = {name: value for name, value in node["labels"].items() if name.startswith("moorage/gres-")}
     assert gres == {"moorage/gres-tape": "2"}
 

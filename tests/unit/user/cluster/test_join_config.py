@@ -65,6 +65,8 @@ class TestContainer:
             word for word in words(replace(PLAN, hardware=Hardware(("/dev/tape0",)))) if word.startswith("--volume=")
         ]
         assert "--volume=/run/moorage/17/scratch/kubernetes:/kind/moorage:ro" in mounts
+        unit = "/etc/systemd/system/kubelet.service.d/20-moorage.conf"
+        assert f"--volume=/run/moorage/17/scratch/kubernetes/kubelet.conf:{unit}:ro" in mounts
         assert "--volume=/dev/tape0:/dev/tape0" in mounts
 
     def test_nothing_is_fetched(self) -> None:

@@ -20,6 +20,7 @@ from moorage.user.cluster.kind_config import Plan
 
 # In kind's own source, and so the same for everybody.
 WELL_KNOWN = "abcdef.0123456789abcdef"
+UNIT = "/etc/systemd/system/kubelet.service.d/20-moorage.conf"
 PLAN = Plan(
     job=17,
     image="kindest/node:v1.36.3",
@@ -54,15 +55,16 @@ class TestCluster:
         files = "/run/moorage/17/scratch/kubernetes"
         assert node["extraMounts"] == [
             {"hostPath": files, "containerPath": "/kind/moorage", "readOnly": True},
+            {"hostPath": f"{files}/kubelet.conf", "containerPath": UNIT, "readOnly": True},
             {"hostPath": f"{files}/kuberc", "containerPath": "/root/.kube/kuberc", "readOnly": True},
         ]
         (older,) = kind_config.configuration(replace(PLAN, version=(1, 33, 1)))["nodes"]
-        assert older["extraMounts"] == node["extraMounts"][:1]
+        assert older["extraMounts"] == node["extraMounts"][:2]
 
     def test_hardware_is_mounted_where_it_is(self) -> None:
         hardware = Hardware(("/dev/tape0",), (Bind("/opt/lib", "/opt/tape"), Bind("/a", "/a", writable=True)), ("A=b",))
         (node,) = kind_config.configuration(replace(PLAN, hardware=hardware))["nodes"]
-        assert node["extraMounts"][1:-1] == [
+        assert node["extraMounts"][2:-1] == [
             {"hostPath": "/dev/tape0", "containerPath": "/dev/tape0", "readOnly": False},
             {"hostPath": "/opt/lib", "containerPath": "/opt/tape", "readOnly": True},
             {"hostPath": "/a", "containerPath": "/a", "readOnly": False},
