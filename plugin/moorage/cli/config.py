@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
     faults = [*faults, *wrong]
     print(as_json(config, there) if arguments.json else as_yaml(config, there))
     for fault in faults:
-        print(f"moorage: {fault}", file=sys.stderr)
+        print(f"moorage: {fault.line}", file=sys.stderr)
     return FAILED if faults else 0
 
 

@@ -64,5 +64,5 @@ def _interface(site: Fabric, node: Node) -> Iterator[Finding]:
         yield _advice(fault.what, fault.remedy)
 
 
-def _advice(cause: str, remedy: str) -> Finding:
-    return Finding(CHECK, f"jobs on several nodes are refused here: {cause}", remedy, kind="advice")
+def _advice(cause: str, remedy: str, *, code: str = "") -> Finding:
+    return Finding(CHECK, f"jobs on several nodes are refused here: {cause}", remedy, kind="advice", code=code)

@@ -107,7 +107,7 @@ def explain(offer: Offer, rule: Uplink, wanted: str | None = None) -> str:
     try:
         choice = choose(offer, rule, wanted)
     except UserError as error:
-        return "\n".join([*lines, f"chosen: nothing, {error}"])
+        return "\n".join([*lines, f"chosen: nothing, {error.line}"])
     return "\n".join([*lines, f"chosen: {choice.driver}, {choice.reason}"])
 
 

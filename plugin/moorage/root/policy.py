@@ -90,8 +90,8 @@ def _size(policy: Policy, job: Applicant) -> Iterator[Finding]:
         yield _finding(policy, cause, "policy.most_nodes", f"ask for nodes={policy.most_nodes}, or ")
 
 
-def _finding(policy: Policy, cause: str, name: str, other: str = "") -> Finding:
-    return Finding(CHECK, f"{cause} ({name})", f"{other}ask {policy.contact}", "user")
+def _finding(policy: Policy, cause: str, name: str, other: str = "", *, code: str = "") -> Finding:
+    return Finding(CHECK, f"{cause} ({name})", f"{other}ask {policy.contact}", "user", code=code)
 
 
 def _shown(word: str) -> str:

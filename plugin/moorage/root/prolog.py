@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from moorage.common import participants
-from moorage.common.errors import MoorageError, UsageError, UserError
+from moorage.common.errors import MoorageError, UsageError, UserError, told
 from moorage.common.job import Job
 from moorage.common.participants import Participants
 from moorage.common.spec import HOOK, Spec, parse
@@ -72,7 +72,7 @@ def prolog(environ: Mapping[str, str]) -> int:
         return GOES_ON
     if not known.asked:
         # There may be no Epilog any more that would remove a refusal.
-        journal.log(f"leaves no refusal: {found[0]}", phase=PHASE, job=known.job, priority=journal.WARNING)
+        journal.log(f"leaves no refusal: {found[0].line}", phase=PHASE, job=known.job, priority=journal.WARNING)
         return GOES_ON
     _refuse(known.job, found)
     _put_on_record(known, found[0])
@@ -191,14 +191,17 @@ def _put_on_record(known: Known, found: Finding) -> None:
 
 def _refuse(job: Job | None, findings: list[Finding]) -> None:
     for found in findings:
-        journal.log(str(found), phase=PHASE, job=job, priority=journal.ERROR, check=found.check, fault=found.fault)
+        about = {"check": found.check, "fault": found.fault, "code": found.code}
+        journal.log(found.line, phase=PHASE, job=job, priority=journal.ERROR, **about)
     if job:
         try:
             rundir.prepare()
-            rundir.refuse(job, str(findings[0]))
+            rundir.refuse(job, findings[0].line)
         except (OSError, MoorageError) as error:
             # Without a run directory `moorage run` fails the job as well, but cannot say why.
-            journal.log(f"could not leave a refusal for the job: {error}", phase=PHASE, job=job, priority=journal.ERROR)
+            journal.log(
+                f"could not leave a refusal for the job: {told(error)}", phase=PHASE, job=job, priority=journal.ERROR
+            )
 
 
 if __name__ == "__main__":

@@ -74,5 +74,5 @@ def _line(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _refuse(path: Path, line: int, what: str, remedy: str) -> NoReturn:
-    raise UserError(f"{path}:{line}: {what}", remedy)
+def _refuse(path: Path, line: int, what: str, remedy: str, *, code: str = "") -> NoReturn:
+    raise UserError(f"{path}:{line}: {what}", remedy, code=code)

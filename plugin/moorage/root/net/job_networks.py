@@ -110,7 +110,11 @@ def _told(remedy: str = "") -> Iterator[None]:
     except NetlinkError as error:
         cause = f"the kernel refuses a part of the job's network ({os.strerror(error.code)})"
         raise UserError(cause, "load the modules of config/modules-load.d/moorage.conf") from error
-    except (MoorageError, OSError) as error:
+    except MoorageError as error:
+        if not remedy:
+            raise
+        raise UserError(str(error), remedy, code=error.code) from error
+    except OSError as error:
         if not remedy:
             raise
         raise UserError(str(error), remedy) from error

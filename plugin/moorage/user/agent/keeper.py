@@ -189,7 +189,7 @@ class Keeper:
         for of, text in logs.items():
             for piece in messages.logs(of, text):
                 self._send(piece)
-        self._send(Failed(str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"))
+        self._send(Failed(error.line if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"))
 
     def end(self) -> None:
         """Tear the cgroup down: containers are asked to stop, then whatever is left is killed."""

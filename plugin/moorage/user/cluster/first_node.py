@@ -192,7 +192,7 @@ class Start:
         try:
             kind.check()
         except CommandFailed as error:
-            why = cause(self._said()) or ended(error.code)
+            why = cause(self._said()) or ended(error.status)
             raise MoorageError(f"{self.phase.text} failed: {why}") from error
 
     def _invite(self) -> None:

@@ -158,7 +158,7 @@ class Join:
             try:
                 kubeadm.check()
             except CommandFailed as error:
-                why = cause(self.log.read_text(errors="replace")) or f"kubeadm has ended with {error.code}"
+                why = cause(self.log.read_text(errors="replace")) or f"kubeadm has ended with {error.status}"
                 raise MoorageError(f"{self.phase.text} failed: {why}") from error
 
     def _give_access(self, process: int, invitation: Invitation) -> None:

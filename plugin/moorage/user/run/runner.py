@@ -62,7 +62,7 @@ def run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> 
         if mooring.place:
             raise UserError("this script does not run on the first node of its job", "submit it without --batch")
     except MoorageError as error:
-        progress.say(str(error))
+        progress.say(error.line)
         return FAILED
     with Signals(heeded()) as signals, Watch() as watch:
         return Runner(mooring, has, environ, progress, signals, watch).run(argv)
@@ -100,10 +100,10 @@ class Runner:
             self._start()
             code = self._follow(argv)
         except Interrupted as interruption:
-            self.progress.say(str(interruption))
+            self.progress.say(interruption.line)
             code = -interruption.number
         except MoorageError as error:
-            self._report(str(error))
+            self._report(error.line)
             code = FAILED
         self._end()
         return code
