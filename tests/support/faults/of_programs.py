@@ -80,7 +80,7 @@ PROGRAMS: dict[str, Fault] = {
 UPLINKS: dict[str, Fault] = {
     "no uplink": on_both(
         FAILS,
-        r"uplink: no uplink can be used .* \(pasta: not allowed .*; slirp4netns: not installed.*\): install one .*",
+        r"uplink: no uplink can be used \(pasta: not allowed .*; slirp4netns: not installed.*\): install one .*",
         lambda at: both(away(at.program("slirp4netns")), setting(at.configuration, "uplink: {allowed: [slirp4netns]}")),
     ),
     "no uplink's program": made_up(
@@ -90,7 +90,7 @@ UPLINKS: dict[str, Fault] = {
     ),
     "old pasta, no other": on_both(
         FAILS,
-        r"uplink: no uplink can be used .* \(pasta: too old: .*; slirp4netns: not installed.*\): .*",
+        r"uplink: no uplink can be used \(pasta: too old: .*; slirp4netns: not installed.*\): .*",
         lambda at: both(printing(at.program("pasta"), "pasta 2023_06_01"), away(at.program("slirp4netns"))),
     ),
     "uplink that the site forbids": in_guest(
@@ -175,7 +175,7 @@ NETWORKS: dict[str, Fault] = {
     ),
     "everybody's ports": on_both(
         ADVICE,
-        rf"{SEVERAL}fabric.port is 339 and .*, and from 500 on .*: choose lower ones, or .*",
+        rf"{SEVERAL}fabric.port is 339 and .*, and ports from 500 up .*: choose lower ones, or .*",
         lambda at: written(at.sysctl("net/ipv4/ip_unprivileged_port_start"), "500"),
     ),
     "route to the containers": Fault(
