@@ -11,13 +11,17 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Final
 
-from support.wording import ELLIPSIS, PLUGIN, of_c, of_python
+from moorage.common.codes import Catalogue
 
+PLUGIN: Final = Path(__file__).parents[2] / "plugin"
+ELLIPSIS: Final = "…"
 CODE: Final = re.compile(r"M-[A-Z]+-[1-9][0-9]*")
 IN_TEXT: Final = re.compile(rf" \[({CODE.pattern})\]")
 # All of these have a code. Other errors have one where people read them by themselves and can do something about them.
 REQUIRED: Final = frozenset({"UserError", "UsageError", "Taken", "Finding"})
 MOST: Final = 64
+_C_STRING: Final = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+_C_FILLED_IN: Final = re.compile(r"%[sdm]")
 
 Texts = frozenset[str]
 Names = Mapping[str, Texts]
@@ -97,10 +101,23 @@ def sites(plugin: Path = PLUGIN) -> list[Site]:
 def in_texts(plugin: Path = PLUGIN) -> Iterator[tuple[str, str]]:
     """The codes that stand in texts themselves, each with what is before it: the shim's lines, and notes."""
     c = (text for path in plugin.rglob("*.c") for text in of_c(path.read_text()))
-    python = (text for path in plugin.rglob("*.py") for text in of_python(path.read_text()))
-    for text in {*c, *python}:
+    python = (text for path in plugin.rglob("*.py") for text in _literals(ast.parse(path.read_text())))
+    for text in sorted({*c, *python}):
         for found in IN_TEXT.finditer(text):
             yield found[1], text[: found.start()]
+
+
+def of_c(source: str) -> Iterator[str]:
+    for text in _C_STRING.findall(source):
+        yield _C_FILLED_IN.sub(ELLIPSIS, text)
+
+
+def _literals(tree: ast.AST) -> Iterator[str]:
+    """All literal texts, whole ones only."""
+    inside = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node not in inside:
+            yield from texts(node, {})
 
 
 def fits(line: str, site: Site) -> bool:
@@ -110,7 +127,13 @@ def fits(line: str, site: Site) -> bool:
 
 
 def matches(line: str, text: str) -> bool:
-    return re.fullmatch(".+".join(map(re.escape, line.split(ELLIPSIS))), text) is not None
+    return re.fullmatch(".*".join(map(re.escape, line.split(ELLIPSIS))), text) is not None
+
+
+def explained(code: str, cause: str, remedy: str = "") -> bool:
+    """Whether the catalogue has the line, without its remedy or with it; something may stand before it."""
+    found = {entry.code: entry.line for entry in Catalogue.load()}
+    return code in found and any(matches(ELLIPSIS + found[code], one) for one in (cause, f"{cause}: {remedy}"))
 
 
 def _common(modules: Iterable[Module]) -> dict[str, Texts]:
@@ -125,13 +148,19 @@ def _common(modules: Iterable[Module]) -> dict[str, Texts]:
 def _calls(module: Module, names: Names) -> Iterator[Site]:
     for function, known, call in _walk(module.tree, names):
         name = _name(call.func)
-        if name not in REQUIRED and not (_keyword(call) and (name[:1].isupper() or name == "__init__")):
+        if name not in REQUIRED and not _chosen(call, name):
             continue
         words = call.args[1:] if name == "Finding" else call.args
-        given = _keyword(call) or (call.args[4] if name == "Finding" and len(call.args) > 4 else None)
+        given = _keyword(call)
         what, *more = (texts(word, known) for word in words[:2])
         remedy = more[0] if more else frozenset[str]()
         yield Site(module.path, function.name if function else "", call, name, given, what, remedy)
+
+
+def _chosen(call: ast.Call, name: str) -> bool:
+    """Whether a call that needs no code has one: of another error, or of an error's base."""
+    literal = isinstance(_keyword(call), ast.Constant)
+    return literal if name == "__init__" else name[:1].isupper() and _keyword(call) is not None
 
 
 def _makers(module: Module, found: Iterable[Site]) -> Iterator[Maker]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moorage.common.codes import Area, Catalogue, Entry
-from support.coded_lines import CODE, Site, fits, in_texts, matches, product_sites, sites
+from support.coded_lines import CODE, ELLIPSIS, Site, explained, fits, in_texts, matches, of_c, product_sites, sites
 
 CATALOGUE = Catalogue.load()
 ENTRIES = {entry.code: entry for entry in CATALOGUE}
@@ -17,6 +17,11 @@ CODED = [site for site in product_sites() if site.code]
 
 def missing(found: list[Site]) -> list[str]:
     return [site.place for site in found if not (site.code or site.hands_on)]
+
+
+def test_every_line_with_a_remedy_has_a_code() -> None:
+    assert len(product_sites()) > 150
+    assert missing(product_sites()) == []
 
 
 def test_the_product_and_the_catalogue_have_the_same_codes() -> None:
@@ -66,7 +71,7 @@ def second(path, many):
     for one in many:
         cause = f"{path} is no {'file' if one else 'directory'} of {PLACE}"
         yield Finding("check", cause, f"remove {one}"{second})
-    yield Finding("check", one.cause, one.remedy, "user", one.code)
+    yield Finding("check", one.cause, one.remedy, "user", code=one.code)
 
 
 def wrong(what, *, code):
@@ -115,3 +120,16 @@ def test_a_line_without_a_code_is_noticed(tmp_path: Path, name: str) -> None:
 def test_a_line_fits_if_it_covers_all_that_may_be_said(tmp_path: Path, line: str, does: bool) -> None:
     (site,) = [site for site in written(tmp_path) if site.code == "M-A-2"]
     assert fits(line, site) == does
+
+
+def test_codes_in_texts_are_found_with_what_is_before_them(tmp_path: Path) -> None:
+    (tmp_path / "shim.c").write_text('refuse("no \\"%s\\" (%d) [M-A-1]"); refuse("%s");')
+    (tmp_path / "module.py").write_text('say(f"{node} has failed [M-A-2]", "[M-A-3]")')
+    assert sorted(in_texts(tmp_path)) == [("M-A-1", 'no \\"…\\" (…)'), ("M-A-2", "… has failed")]
+    assert list(of_c('refuse("no \\"%s\\" (%d)");')) == [f'no \\"{ELLIPSIS}\\" ({ELLIPSIS})']
+
+
+def test_a_line_is_found_behind_what_it_stands_in() -> None:
+    assert explained("M-FABRIC-4", "refused here: there is no interface ib0 on this node to carry the fabric")
+    assert not explained("M-FABRIC-4", "refused here: there is no interface")
+    assert not explained("M-FABRIC-999", "there is no interface ib0 on this node to carry the fabric")

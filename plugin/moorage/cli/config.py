@@ -55,7 +55,7 @@ def parser() -> Parser:
 def _there(file: Path | None) -> Path:
     """The file that is asked for. A node may be without its own; a file that somebody names must be there."""
     if file and not file.exists():
-        raise UserError(f"there is no file {file}", "name a configuration file")
+        raise UserError(f"there is no file {file}", "name a configuration file", code="M-COMMAND-5")
     return file or PLACE
 
 

@@ -106,7 +106,9 @@ def user_findings(name: str) -> Iterator[Finding]:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        yield Finding("user", f"there is no user {name!r} on this node", "give another name to --user", "user")
+        yield Finding(
+            "user", f"there is no user {name!r} on this node", "give another name to --user", "user", code="M-CHECK-1"
+        )
         return
     job = Job(id=0, restart=0, uid=entry.pw_uid, gid=entry.pw_gid, user=name, node="", names=frozenset())
     yield from checks.user_checks(job, subids.granted(name))

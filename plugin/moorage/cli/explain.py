@@ -41,6 +41,7 @@ def explain(catalogue: Catalogue, wanted: str | None) -> str:
     code = wanted.strip("[]").upper()
     if area := catalogue.areas.get(code.removeprefix(FIRST)):
         return _listed(area)
+    code = FIRST + code.removeprefix(FIRST)
     codes = {entry.code: entry for entry in catalogue}
     if code not in codes:
         raise _unknown(code, [*codes, *(FIRST + name for name in catalogue.areas)])
@@ -57,6 +58,6 @@ def _shown(entry: Entry) -> str:
 
 
 def _unknown(code: str, known: Sequence[str]) -> UsageError:
-    nearest = get_close_matches(code if code.startswith(FIRST) else FIRST + code, known, n=1, cutoff=0.5)
+    nearest = get_close_matches(code, known, n=1, cutoff=0.5)
     remedy = f"the nearest is {nearest[0]}" if nearest else "`moorage explain` lists the areas"
     return UsageError(f"there is no code {code[:40]}", remedy, code="M-CODE-1")

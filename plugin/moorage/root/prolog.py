@@ -119,7 +119,7 @@ def _configure(known: Known, facts: Facts) -> list[Finding]:
     try:
         known.config = load(facts=facts)
     except UserError as error:
-        return [Finding("configuration", error.what, error.remedy, "site")]
+        return [Finding("configuration", error.what, error.remedy, "site", code=error.code)]
     return []
 
 
@@ -127,7 +127,7 @@ def _spec(environ: Mapping[str, str]) -> Spec:
     try:
         return parse(environ.get(HOOK, "0"))
     except UsageError as error:
-        raise Refused([Finding("spec", error.what, error.remedy, "user")]) from error
+        raise Refused([Finding("spec", error.what, error.remedy, "user", code=error.code)]) from error
 
 
 def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
@@ -166,7 +166,7 @@ def _policy(job: Job, rule: Policy, environ: Mapping[str, str], spec: Spec) -> I
 def _outfit(facts: Facts, environ: Mapping[str, str]) -> Outfit:
     """The hardware of the job, by the resources that Slurm gave it."""
     there, wrong = features.examine(facts=facts)
-    demand(Finding(features.CHECK, fault.what, fault.remedy, "site") for fault in wrong)
+    demand(Finding(features.CHECK, fault.what, fault.remedy, "site", code=fault.code) for fault in wrong)
     given = features.outfit(there, features.allotted(environ), facts)
     demand(given.faults)
     return given
@@ -191,8 +191,7 @@ def _put_on_record(known: Known, found: Finding) -> None:
 
 def _refuse(job: Job | None, findings: list[Finding]) -> None:
     for found in findings:
-        about = {"check": found.check, "fault": found.fault, "code": found.code}
-        journal.log(found.line, phase=PHASE, job=job, priority=journal.ERROR, **about)
+        journal.log(found.line, phase=PHASE, job=job, priority=journal.ERROR, check=found.check, fault=found.fault)
     if job:
         try:
             rundir.prepare()

@@ -29,7 +29,7 @@ title = "The store of images"
 )
 
 
-@pytest.mark.parametrize("wanted", ["M-SHIM-1", "m-shim-1", "[M-SHIM-1]"])
+@pytest.mark.parametrize("wanted", ["M-SHIM-1", "m-shim-1", "[M-SHIM-1]", "shim-1"])
 def test_a_code_is_explained_however_it_is_written(wanted: str) -> None:
     assert explain.explain(CATALOGUE, wanted).split("\n\n") == [
         "M-SHIM-1: the shim … is missing on this node",

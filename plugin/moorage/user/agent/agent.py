@@ -182,7 +182,8 @@ class Agent:
             self.watch.once()
         if self.keeper_gone and not self.reports.failed:
             how = self._end_of_keeper()
-            self.reports.send(Failed(f"the keeper of the job's tree has ended ({how}), and all in there ends with it"))
+            cause = f"the keeper of the job's tree has ended ({how}), and all in there ends with it [M-JOB-8]"
+            self.reports.send(Failed(cause))
         self._end()
         return 1 if self.reports.failed else 0
 

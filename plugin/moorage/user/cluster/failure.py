@@ -43,7 +43,7 @@ def explained(phase: CurrentPhase, logs: Callable[[], Mapping[str, str]]) -> Ite
     except MoorageError as error:
         raise Failed(str(error), logs(), error.code) from error
     except OSError as error:
-        raise Failed(f"{phase.text} failed: {error.strerror}", logs()) from error
+        raise Failed(f"{phase.text} failed: {error.strerror}", logs(), code="M-KUBE-10") from error
 
 
 def collect(node: Container, logs: Mapping[str, Path]) -> dict[str, str]:
