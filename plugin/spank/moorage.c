@@ -220,8 +220,8 @@ static void check(const char *program, const char *value)
     pid_t child;
     int error = pipe2(ends, O_CLOEXEC) < 0 ? errno : start(program, value, ends[1], &child);
     if (error) {
-        snprintf(line, sizeof line, "moorage: --k8s cannot be checked: %s: %s: tell the administrator", program,
-                 strerror(error));
+        snprintf(line, sizeof line, "moorage: --k8s cannot be checked: %s: %s: tell the administrator [M-SHIM-1]",
+                 program, strerror(error));
         refuse(line);
     }
     close(ends[1]);
@@ -234,8 +234,8 @@ static void check(const char *program, const char *value)
     const char *reason = last_line(answer);
     if (begins(reason, "moorage: "))
         refuse(reason);
-    snprintf(line, sizeof line, "moorage: --k8s cannot be checked: %s %s (%s): tell the administrator", program,
-             in_time ? "failed" : "takes too long", *reason ? reason : "no word from it");
+    snprintf(line, sizeof line, "moorage: --k8s cannot be checked: %s %s (%s): tell the administrator [M-SHIM-2]",
+             program, in_time ? "failed" : "takes too long", *reason ? reason : "no word from it");
     refuse(line);
 }
 
@@ -247,7 +247,7 @@ int slurm_spank_init(spank_t spank, int argc, char **argv)
     if (context != S_CTX_ALLOCATOR && context != S_CTX_LOCAL && context != S_CTX_REMOTE)
         return 0;
     if (spank_option_register(spank, &option) != ESPANK_SUCCESS)
-        slurm_error("moorage: --k8s cannot be offered: see whether another plug-in has an option of this name");
+        slurm_error("moorage: --k8s cannot be offered: see whether another plug-in has this option [M-SHIM-5]");
     return 0;
 }
 
@@ -265,10 +265,10 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char **argv)
     }
     /* The context does not tell sbatch from salloc. */
     if (!strstr(program_invocation_short_name, "sbatch"))
-        refuse("moorage: --k8s works with sbatch alone: put the commands into a script and submit it with sbatch --k8s");
+        refuse("moorage: --k8s works with sbatch alone: put the commands into a script for sbatch --k8s [M-SHIM-3]");
     check(program(argc, argv), spec);
     if (spank_job_control_setenv(spank, CONTROL, spec, 1) != ESPANK_SUCCESS)
-        refuse("moorage: --k8s cannot be handed to Slurm: try again, or tell the administrator");
+        refuse("moorage: --k8s cannot be handed to Slurm: try again, or tell the administrator [M-SHIM-4]");
     return 0;
 }
 
@@ -294,6 +294,6 @@ int slurm_spank_task_init(spank_t spank, int argc, char **argv)
     const char *words[] = {program(argc, argv), "run", "--"};
     if (spank_prepend_task_argv(spank, sizeof words / sizeof *words, words) == ESPANK_SUCCESS)
         return 0;
-    slurm_error("moorage: `moorage run` cannot be put before the script: tell the administrator");
+    slurm_error("moorage: `moorage run` cannot be put before the script: tell the administrator [M-SHIM-6]");
     return -1;
 }

@@ -37,7 +37,8 @@ def check(place: Path, playbook: str, groups: Mapping[str, Mapping[str, str]], *
     """
     hosts = {group: {name: _recorded(facts) for name, facts in known.items()} for group, known in groups.items()}
     plays = [RECORDED, {"import_playbook": str(ANSIBLE / playbook)}]
-    return _run(place, plays, hosts, "--check", "--diff", *options)
+    # Facts come from the play itself.
+    return _run(place, plays, hosts, "--check", "--diff", *options, ANSIBLE_GATHERING="explicit")
 
 
 def _recorded(facts: str) -> dict[str, object]:
@@ -46,7 +47,9 @@ def _recorded(facts: str) -> dict[str, object]:
     return {"recorded": facts} if facts else {"recorded": "debian-13"} | away
 
 
-def _run(place: Path, plays: object, groups: Mapping[str, Mapping[str, dict[str, object]]], *options: str) -> Completed:
+def _run(
+    place: Path, plays: object, groups: Mapping[str, Mapping[str, dict[str, object]]], *options: str, **settings: str
+) -> Completed:
     here = {
         "ansible_connection": "local",
         "ansible_become": False,
@@ -62,9 +65,7 @@ def _run(place: Path, plays: object, groups: Mapping[str, Mapping[str, dict[str,
         "ANSIBLE_HOME": str(place / "home"),
         "ANSIBLE_ROLES_PATH": str(ANSIBLE / "roles"),
         "ANSIBLE_LIBRARY": str(MODULES),
-        # Facts come from the play itself.
-        "ANSIBLE_GATHERING": "explicit",
     }
     words = ["ansible-playbook", f"--inventory={place}/inventory.json", *options, f"{place}/play.yml"]
-    env = dict(os.environ) | own | {"ANSIBLE_NOCOLOR": "1", "LC_ALL": "C.UTF-8"}
+    env = dict(os.environ) | own | settings | {"ANSIBLE_NOCOLOR": "1", "LC_ALL": "C.UTF-8"}
     return run(words, env=env, ok=range(256), limit=LIMIT)

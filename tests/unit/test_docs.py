@@ -12,20 +12,18 @@ import pytest
 
 from moorage.common import warden_protocol
 from moorage.common.command import CommandFailed, run
+from support.coded_lines import PLUGIN
 from support.pages import ROOT, anchors
-from support.wording import ELLIPSIS, PLUGIN, of_c, of_python, wordings
 from virtual import cli
 from virtual.guest import guide
 
 DOCS = ROOT / "docs"
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("ansible/*.md"), *ROOT.glob("config/**/*.md")})
-LINES = DOCS / "reference/lines.md"
 PICTURES = sorted(DOCS.rglob("*.svg"))
 SCRIPTS = sorted((DOCS / "use/scripts").iterdir())
 PACKAGE = ROOT / "plugin/moorage"
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)|!\[(?P<seen>[^\]]*)\]\((?P<picture>[^)\s]+)\)")
 WIDTH = 120
-QUOTED = re.compile(r"^\| `(?P<line>[^`]+)` \|", re.MULTILINE)
 
 
 def named(path: Path) -> str:
@@ -57,37 +55,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("target", ["nowhere.md", "../../README.md#no-such-heading", "#nor-this", "nothing.svg"])
 def test_a_link_to_nowhere_is_noticed(target: str) -> None:
     text = f"    indented\n\nsee [this]({target}), or [that](../../README.md#licence)"
-    assert broken(LINES, text) == [target]
+    assert broken(DOCS / "reference/errors.md", text) == [target]
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=named)
 def test_pictures_speak_to_who_cannot_see_them(picture: Path) -> None:
     names = [element.tag.rpartition("}")[2] for element in ElementTree.parse(picture).getroot()]  # noqa: S314 - ours
     assert names[:2] == ["title", "desc"]
-
-
-def quoted() -> list[str]:
-    """The lines that somebody looks up; those of checks, whose names stand before them, have a test of their own."""
-    before, _, after = LINES.read_text().partition("## What is wrong with a node\n")
-    return QUOTED.findall(before + after.partition("\n## ")[2])
-
-
-def said(line: str, all_of_it: set[str]) -> bool:
-    return any(line in wording for wording in all_of_it)
-
-
-def test_every_line_in_the_tables_is_said_by_the_product() -> None:
-    all_of_it = wordings()
-    assert len(quoted()) > 60
-    assert [line for line in quoted() if not said(line, all_of_it)] == []
-
-
-def test_what_is_filled_in_becomes_an_ellipsis() -> None:
-    python = 'raise UserError(f"there is no {name} on" f" this node", "install it")'
-    assert f"there is no {ELLIPSIS} on this node: install it" in of_python(python)
-    assert f"there is no {ELLIPSIS} on this node" in of_python(python)
-    assert list(of_c('refuse("no \\"%s\\" (%d)");')) == [f'no \\"{ELLIPSIS}\\" ({ELLIPSIS})']
-    assert not said("this is said nowhere", wordings())
 
 
 def shell_blocks() -> list[tuple[Path, guide.Block]]:

@@ -1,27 +1,16 @@
-"""The guide says of every check what to do about its lines."""
+"""The manual has the page of every check, and the metrics have no other checks."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
-import moorage
 from moorage.doctor.examine import ALL
 from moorage.node.checks import EACH_USER
 from moorage.root.records import prometheus
-from support.guide import explained, lines, section
+from support.coded_lines import UNKNOWN, Module, matches, product_sites, texts
 from support.pages import ROOT, anchors
-
-PACKAGE = Path(moorage.__file__).parent
-MODULES = sorted(PACKAGE.rglob("*.py"))
-
-
-@pytest.mark.parametrize("name", sorted({check.name for check in ALL}))
-def test_every_look_is_named(name: str) -> None:
-    assert f"`{name}`" in section()
 
 
 @pytest.mark.parametrize("page", sorted({check.page for check in ALL} | {check.page for check in EACH_USER}))
@@ -31,53 +20,12 @@ def test_the_manual_has_the_page_of_every_check(page: str) -> None:
 
 
 def test_the_metrics_know_no_other_check() -> None:
-    assert set(prometheus.USUAL) <= {line.partition(": ")[0] for line in lines()}
-
-
-def test_every_check_has_a_line() -> None:
-    """Whatever stands first in a Finding, anywhere in the product."""
-    told = {line.partition(": ")[0] for line in lines()}
-    assert set(_checks()) <= told
+    checks = set(_checks())
+    assert [name for name in prometheus.USUAL if not any(matches(check, name) for check in checks)] == []
 
 
 def _checks() -> Iterator[str]:
-    for module in MODULES:
-        tree = ast.parse(module.read_text())
-        constants = {
-            node.target.id: node.value.value
-            for node in tree.body
-            if isinstance(node, ast.AnnAssign)
-            and isinstance(node.target, ast.Name)
-            and isinstance(node.value, ast.Constant)
-        }
-        for node in ast.walk(tree):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id == "Finding"
-                and node.args
-            ):
-                yield from _named(node.args[0], constants)
-
-
-def _named(word: ast.expr, constants: Mapping[str, object]) -> Iterator[str]:
-    """By a literal or a constant of the module; what is a parameter has its literal elsewhere."""
-    match word:
-        case ast.Constant(value=str(name)):
-            yield name
-        case ast.Name(id=name) if isinstance(constants.get(name), str):
-            yield str(constants[name])
-
-
-@pytest.mark.parametrize(
-    ("check", "cause", "known"),
-    [
-        ("sysctl", "kernel.keys.maxkeys is 200", True),
-        ("sysctl", "kernel.keys.maxkeys was 200", False),
-        ("modules", "this kernel has no module veth", True),
-        ("modules", "this kernel has no module ", False),
-        ("clock", "this kernel has no module veth", False),
-    ],
-)
-def test_a_line_is_found_by_what_does_not_differ(check: str, cause: str, known: bool) -> None:
-    assert explained(check, cause) == known
+    """The first argument of each Finding in the product, unless it is a parameter."""
+    for site in product_sites():
+        if site.name == "Finding":
+            yield from texts(site.call.args[0], Module.read(site.path).constants) - UNKNOWN

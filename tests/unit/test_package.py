@@ -46,3 +46,4 @@ def test_wheel(wheel: zipfile.Path) -> None:
     scripts = [path.relative_to(ROOT / "plugin") for path in (ROOT / "plugin/moorage").rglob("*.sh")]
     assert scripts
     assert [script for script in scripts if not (wheel / str(script)).exists()] == []
+    assert (wheel / "moorage/common/codes.toml").exists()

@@ -133,7 +133,7 @@ def test_lint_and_unit_both_run_and_pytest_has_the_last_line(fake_command: Fake,
 def test_check_refuses_an_unknown_part_before_anything_runs() -> None:
     with pytest.raises(CommandFailed, match="there is no part 'nonsense'") as failure:
         run([TOOLS / "check", "lint", "nonsense"])
-    assert (failure.value.code, failure.value.stdout) == (2, "")
+    assert (failure.value.status, failure.value.stdout) == (2, "")
 
 
 @pytest.mark.commands("check")

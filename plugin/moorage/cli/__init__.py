@@ -31,6 +31,7 @@ VERBS: Final = {
     "load": Verb("load an image from an archive into this job's cluster", "moorage.cli.load"),
     "down": Verb("tear down early what this job has", "moorage.cli.down"),
     "doctor": Verb("check whether jobs with --k8s can start on this node", "moorage.cli.doctor"),
+    "explain": Verb("explain a line of Moorage by the code at its end", "moorage.cli.explain"),
     "help": Verb("list the verbs, or explain one of them", "moorage.cli.help"),
     "config": Verb("show the configuration of this node", "moorage.cli.config", ADMINISTRATORS),
     "image": Verb("manage the images that jobs on this node start from", "moorage.cli.image", ADMINISTRATORS),

@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> int:
     faults = [*faults, *wrong]
     print(as_json(config, there) if arguments.json else as_yaml(config, there))
     for fault in faults:
-        print(f"moorage: {fault}", file=sys.stderr)
+        print(f"moorage: {fault.line}", file=sys.stderr)
     return FAILED if faults else 0
 
 
@@ -55,7 +55,7 @@ def parser() -> Parser:
 def _there(file: Path | None) -> Path:
     """The file that is asked for. A node may be without its own; a file that somebody names must be there."""
     if file and not file.exists():
-        raise UserError(f"there is no file {file}", "name a configuration file")
+        raise UserError(f"there is no file {file}", "name a configuration file", code="M-COMMAND-5")
     return file or PLACE
 
 

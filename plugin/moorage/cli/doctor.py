@@ -14,7 +14,7 @@ from typing import Final
 
 from moorage.cli import output
 from moorage.cli.manual import ON_A_NODE, WRONG_WORDS, Manual, Parser
-from moorage.common.errors import FAILED, MoorageError
+from moorage.common.errors import FAILED, MoorageError, told
 from moorage.common.job import Job
 from moorage.doctor import examine
 from moorage.doctor.examine import Report
@@ -51,7 +51,7 @@ def main(words: Sequence[str]) -> int:
         for user in _users(arguments):
             report.add(*user_findings(user))
     except MoorageError as error:
-        print(f"moorage: {error}", file=sys.stderr)
+        print(f"moorage: {told(error)}", file=sys.stderr)
         return CRASHED
     except Exception:
         traceback.print_exc()
@@ -86,8 +86,8 @@ def parser() -> Parser:
 def as_lines(report: Report) -> str:
     """Faults come first, those that users cause last of them: a health check drains a node with the first line."""
     worst_first = sorted(report.faults, key=lambda fault: fault.fault in PASSING)
-    faults = [f"{fault.check}: {fault}" for fault in worst_first] or ["nothing is wrong"]
-    advice = [f"{one.check}: advice: {one}" for one in report.findings if one.fault == "advice"]
+    faults = [f"{fault.check}: {fault.line}" for fault in worst_first] or ["nothing is wrong"]
+    advice = [f"{one.check}: advice: {one.line}" for one in report.findings if one.fault == "advice"]
     images = [f"images are shown by {report.images}"] if report.images else []
     return "\n".join([*faults, *advice, *images])
 
@@ -106,7 +106,9 @@ def user_findings(name: str) -> Iterator[Finding]:
     try:
         entry = pwd.getpwnam(name)
     except KeyError:
-        yield Finding("user", f"there is no user {name!r} on this node", "give another name to --user", "user")
+        yield Finding(
+            "user", f"there is no user {name!r} on this node", "give another name to --user", "user", code="M-CHECK-1"
+        )
         return
     job = Job(id=0, restart=0, uid=entry.pw_uid, gid=entry.pw_gid, user=name, node="", names=frozenset())
     yield from checks.user_checks(job, subids.granted(name))

@@ -42,8 +42,10 @@ def take_down(keeper: Path, limit: float) -> None:
             connection.sendall(len(DOWN).to_bytes(LENGTH, "big") + DOWN)
             connection.recv(1)
         except (FileNotFoundError, ConnectionRefusedError):
-            raise UserError("there is nothing up in this job", "it may have been torn down already") from None
+            raise UserError(
+                "there is nothing up in this job", "it may have been torn down already", code="M-COMMAND-1"
+            ) from None
         except TimeoutError:
-            raise MoorageError(f"not torn down after {limit:g} s; it goes on") from None
+            raise MoorageError(f"not torn down after {limit:g} s; it goes on", code="M-COMMAND-2") from None
         except ConnectionResetError:
             return

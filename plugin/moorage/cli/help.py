@@ -85,4 +85,4 @@ def explained(words: Sequence[str]) -> Parser:
 def unknown(word: str, known: Sequence[str], where: str = "") -> UsageError:
     close = closest(word, known)
     what = f"there is no verb {word!r}" + (f" of `{where}`" if where else "")
-    return UsageError(what, f"did you mean {close}?" if close else "`moorage help` lists the verbs")
+    return UsageError(what, f"did you mean {close}?" if close else "`moorage help` lists the verbs", code="M-COMMAND-6")

@@ -75,7 +75,7 @@ VERIFY: Final = Manual(
 def main(words: Sequence[str]) -> int:
     arguments = parser().read(words)
     if os.geteuid() != 0:
-        raise UserError("the image store belongs to root", "run it with sudo")
+        raise UserError("the image store belongs to root", "run it with sudo", code="M-IMAGE-1")
     os.umask(0o077)
     store, progress = Store.configured(load().store), Progress(sys.stderr)
     if arguments.act is _list and not store.lock.exists():
@@ -111,9 +111,13 @@ def parser() -> Parser:
 def _add(store: Store, arguments: argparse.Namespace, progress: Progress) -> int:
     source = adding.source(arguments.source)
     if bool(arguments.user) != arguments.password_stdin:
-        raise UsageError("a user name goes with a password", "give both --user and --password-stdin, or neither")
+        raise UsageError(
+            "a user name goes with a password", "give both --user and --password-stdin, or neither", code="M-IMAGE-2"
+        )
     if source.kind != "registry" and (arguments.user or arguments.authfile or arguments.cert_dir):
-        raise UsageError(f"{arguments.source} is no registry to log in to", "leave out the options for that")
+        raise UsageError(
+            f"{arguments.source} is no registry to log in to", "leave out the options for that", code="M-IMAGE-3"
+        )
     password = sys.stdin.readline().rstrip("\n") if arguments.user else ""
     login = Login(arguments.user, password, arguments.authfile, arguments.cert_dir)
     progress.phase(f"adding {arguments.source}")

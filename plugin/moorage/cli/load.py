@@ -115,6 +115,6 @@ def _read_from(archive: Path) -> None:
         descriptor = os.open(archive, os.O_RDONLY)
     except OSError as error:
         raise UserError(
-            f"{archive} cannot be read ({error.strerror})", "name an archive that `podman save` made"
+            f"{archive} cannot be read ({error.strerror})", "name an archive that `podman save` made", code="M-KUBE-1"
         ) from None
     os.dup2(descriptor, STDIN)

@@ -112,7 +112,9 @@ def _uplinks(offer: Offer, rule: Uplink) -> Iterator[tuple[str, dict[str, object
 
 def measure(arguments: argparse.Namespace) -> int:
     if os.geteuid():
-        raise UserError("only root can make the networks to measure in", "run it as root, on a node")
+        raise UserError(
+            "only root can make the networks to measure in", "run it as root, on a node", code="M-COMMAND-3"
+        )
     if not arguments.force:
         refuse_if_busy(os.getloadavg()[0], len(os.sched_getaffinity(0)))
     with remembered() as facts:
@@ -135,7 +137,7 @@ def measure(arguments: argparse.Namespace) -> int:
 def refuse_if_busy(load: float, processors: int) -> None:
     if load > BUSY * processors:
         what = f"this machine is busy (load {load:.1f}, {processors} processors)"
-        raise UserError(what, "measure when no job runs, or add --force")
+        raise UserError(what, "measure when no job runs, or add --force", code="M-COMMAND-7")
 
 
 def _measured(there: Mapping[str, Program], arguments: argparse.Namespace) -> Record:

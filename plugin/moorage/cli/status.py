@@ -66,7 +66,7 @@ def report(number: int) -> dict[str, object]:
     try:
         mooring = Mooring.load(number)
     except MoorageError as error:
-        return {"job": number, "refused": str(error)}
+        return {"job": number, "refused": error.line}
     found: dict[str, object] = {
         "job": number,
         "node": mooring.node,

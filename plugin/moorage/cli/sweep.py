@@ -34,7 +34,7 @@ CODES: Final = (
 def main(words: Sequence[str]) -> int:
     arguments = parser().read(words)
     if os.geteuid() != 0:
-        raise UserError("only root can sweep a node", "run it with sudo")
+        raise UserError("only root can sweep a node", "run it with sudo", code="M-COMMAND-4")
     seen = []
     for found in sweep(Deadline(LIMIT), act=arguments.now):
         seen.append(found)

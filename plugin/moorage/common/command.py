@@ -55,11 +55,11 @@ class CommandNotStarted(CommandError):
 
 
 class CommandFailed(CommandError):
-    """It ran and ended badly; `code` is -N where signal N ended it, and None where it was killed from here."""
+    """It ran and ended badly; `status` is -N where signal N ended it, and None where it was killed from here."""
 
-    def __init__(self, argv: tuple[str, ...], reason: str, code: int | None, stdout: str, stderr: str) -> None:
+    def __init__(self, argv: tuple[str, ...], reason: str, status: int | None, stdout: str, stderr: str) -> None:
         super().__init__(argv, reason, _last_line(stderr) or _last_line(stdout))
-        self.code = code
+        self.status = status
         self.stdout = stdout
         self.stderr = stderr
 

@@ -107,9 +107,13 @@ class Mooring:
             fields = json.loads((places.run / "job.json").read_text())
             return cls.from_dict(fields, places)
         except FileNotFoundError:
-            raise UserError(f"the Prolog has not prepared this node for job {number}", UNPREPARED) from None
+            raise UserError(
+                f"the Prolog has not prepared this node for job {number}", UNPREPARED, code="M-JOB-9"
+            ) from None
         except ValueError as error:
-            raise UserError(f"{places.run / 'job.json'} is not understood ({error})", UNPREPARED) from error
+            raise UserError(
+                f"{places.run / 'job.json'} is not understood ({error})", UNPREPARED, code="M-JOB-10"
+            ) from error
 
     @classmethod
     def of_this_job(cls, environ: Mapping[str, str]) -> Self:
@@ -148,4 +152,6 @@ def this_job(environ: Mapping[str, str]) -> int:
     try:
         return job.job_number(environ)
     except MoorageError:
-        raise UserError("this is no job of Slurm's", "use it in a job that was submitted with --k8s") from None
+        raise UserError(
+            "this is no job of Slurm's", "use it in a job that was submitted with --k8s", code="M-JOB-11"
+        ) from None

@@ -14,17 +14,26 @@ INTERRUPTED: Final = 130
 
 
 class MoorageError(Exception):
-    """An error whose text is one line, fit to be shown as it is."""
+    """An error whose text is one line, fit to be shown as it is; `code` is its entry in codes.toml."""
+
+    def __init__(self, *words: object, code: str = "") -> None:
+        super().__init__(*words)
+        self.code = code
 
     def __str__(self) -> str:
         return " ".join(super().__str__().split())
+
+    @property
+    def line(self) -> str:
+        """The text as people read it: with its code."""
+        return coded(str(self), self.code)
 
 
 class UserError(MoorageError):
     """What happened, and what to do about it."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(f"{what}: {remedy}")
+    def __init__(self, what: str, remedy: str, *, code: str = "") -> None:
+        super().__init__(f"{what}: {remedy}", code=code)
         self.what = what
         self.remedy = remedy
 
@@ -35,6 +44,22 @@ class UsageError(UserError):
 
 class Taken(UserError):
     """Other jobs on this node have what this one would get, as its room or its time; no fault of the node's."""
+
+
+def coded(text: str, code: str) -> str:
+    return f"{text} [{code}]" if code else text
+
+
+def code_of(line: str) -> str:
+    """The code at the end of a line; empty if there is none."""
+    _, begins, last = line.rstrip().rpartition(" [M-")
+    return f"M-{last[:-1]}" if begins and last.endswith("]") else ""
+
+
+def shortened(line: str, most: int) -> str:
+    """At most so many characters of the line; its code stays."""
+    end = f" [{code}]" if (code := code_of(line)) else ""
+    return line if len(line) <= most else line[: most - len(end)] + end
 
 
 def no_room(error: Exception) -> bool:
@@ -53,8 +78,10 @@ def exit_code(error: BaseException) -> int:
 
 
 def told(error: Exception) -> str:
-    """For whom nothing that goes wrong may be the end: also what nobody foresaw."""
-    return str(error) if isinstance(error, (MoorageError, OSError)) else repr(error)
+    """One line for any exception, for callers that must not fail."""
+    if isinstance(error, MoorageError):
+        return error.line
+    return str(error) if isinstance(error, OSError) else repr(error)
 
 
 @contextmanager
@@ -63,5 +90,6 @@ def reported(program: str) -> Iterator[None]:
     try:
         yield
     except (MoorageError, KeyboardInterrupt) as error:
-        print(f"{program}: {str(error) or 'interrupted'}", file=sys.stderr)
+        line = error.line if isinstance(error, MoorageError) else str(error)
+        print(f"{program}: {line or 'interrupted'}", file=sys.stderr)
         sys.exit(exit_code(error))

@@ -21,13 +21,21 @@ def version(image: str, wanted: str | None = None) -> Version:
     found = _VERSION.search(image)
     if not found:
         raise UserError(
-            f"the tag of node image {image} names no version", "give it one: kubernetes.image: NAME:v1.36.3"
+            f"the tag of node image {image} names no version",
+            "give it one: kubernetes.image: NAME:v1.36.3",
+            code="M-KUBE-2",
         )
     has = tuple(map(int, found[1].split(".")))
     if has < OLDEST:
-        raise UserError(f"{image} is too old: its API cannot be closed to strangers", "take Kubernetes 1.32 or newer")
+        raise UserError(
+            f"{image} is too old: its API cannot be closed to strangers",
+            "take Kubernetes 1.32 or newer",
+            code="M-KUBE-3",
+        )
     if wanted and not _is(has, wanted):
-        raise UserError(f"this node has Kubernetes {found[1]} and not {wanted}", f"ask for version={found[1]}")
+        raise UserError(
+            f"this node has Kubernetes {found[1]} and not {wanted}", f"ask for version={found[1]}", code="M-KUBE-4"
+        )
     return has
 
 
@@ -39,7 +47,7 @@ def chosen(images: Sequence[str], wanted: str) -> str:
             return image
     there = [".".join(map(str, has)) for has in offered.values()]
     what = f"this node has Kubernetes {' and '.join(there)} and not {wanted}"
-    raise UserError(what, f"ask for {' or '.join(f'version={one}' for one in there)}")
+    raise UserError(what, f"ask for {' or '.join(f'version={one}' for one in there)}", code="M-KUBE-4")
 
 
 def _is(has: Version, wanted: str) -> bool:

@@ -35,16 +35,20 @@ def of(job: Job, spec: Spec, environ: Mapping[str, str]) -> Participants:
     wanted = spec.nodes or len(nodes)
     if wanted > len(nodes):
         remedy = f"submit with --nodes={wanted}, or ask for nodes={len(nodes)} or leave it out"
-        raise UserError(f"nodes={wanted} is more than this job has, which is {len(nodes)}", remedy)
+        raise UserError(f"nodes={wanted} is more than this job has, which is {len(nodes)}", remedy, code="M-JOB-12")
     if wanted > MOST:
-        raise UserError(f"{wanted} nodes are more than --k8s can join", f"ask for nodes={MOST} or fewer")
+        raise UserError(
+            f"{wanted} nodes are more than --k8s can join", f"ask for nodes={MOST} or fewer", code="M-JOB-13"
+        )
     taking_part = nodes[:wanted]
     return Participants(taking_part, taking_part.index(job.node) if job.node in taking_part else None)
 
 
 def heterogeneous() -> UserError:
     """To Slurm, each part of such a job is a job with its own nodes."""
-    return UserError("this job is heterogeneous, and --k8s is for jobs of one part", "submit it as one part")
+    return UserError(
+        "this job is heterogeneous, and --k8s is for jobs of one part", "submit it as one part", code="M-JOB-14"
+    )
 
 
 def _nodes(job: Job, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def parse(text: str) -> Spec:
     for key, value in wishes.items():
         _check_value(key, value)
     if wishes["cluster"] == "none" and "version" in wishes:
-        raise _wrong("version chooses a Kubernetes and cluster=none wants none", "keep one of them")
+        raise _wrong("version chooses a Kubernetes and cluster=none wants none", "keep one of them", code="M-SPEC-1")
     return _spec(**wishes)
 
 
@@ -66,13 +66,13 @@ def _spec(cluster: str, nodes: str | None = None, require: str = "all", **chosen
 
 def _check_characters(text: str) -> None:
     if not text:
-        raise _wrong("nothing follows the equals sign", f"write 0, 1 or key=value, like {_EXAMPLE}")
+        raise _wrong("nothing follows the equals sign", f"write 0, 1 or key=value, like {_EXAMPLE}", code="M-SPEC-2")
     for position, character in enumerate(text, 1):
         if not "!" <= character <= "~":
             what = "a space" if character == " " else "not printable ASCII"
-            raise _wrong(f"character {position} is {what}", f"write it like {_EXAMPLE}")
+            raise _wrong(f"character {position} is {what}", f"write it like {_EXAMPLE}", code="M-SPEC-3")
     if len(text) > MOST_BYTES:
-        raise _wrong(f"it is {len(text)} bytes long", f"{MOST_BYTES} are allowed")
+        raise _wrong(f"it is {len(text)} bytes long", f"{MOST_BYTES} are allowed", code="M-SPEC-4")
 
 
 def _wishes(text: str) -> dict[str, str]:
@@ -80,7 +80,7 @@ def _wishes(text: str) -> dict[str, str]:
     for item in text.split(","):
         key, value = _wish(item, alone=item == text)
         if key in wishes:
-            raise _wrong(f"{key} is given twice", "keep one of them")
+            raise _wrong(f"{key} is given twice", "keep one of them", code="M-SPEC-5")
         wishes[key] = value
     return wishes
 
@@ -88,26 +88,28 @@ def _wishes(text: str) -> dict[str, str]:
 def _wish(item: str, *, alone: bool) -> tuple[str, str]:
     key, equals, value = item.partition("=")
     if not item:
-        raise _wrong("there is a comma with nothing beside it", "remove it")
+        raise _wrong("there is a comma with nothing beside it", "remove it", code="M-SPEC-6")
     if not equals:
         raise _not_a_pair(item, alone)
+    if not key:
+        raise _wrong(f"{_shown(item)} has no key", f"choose among {', '.join(KEYS)}", code="M-SPEC-14")
     if key not in KEYS:
-        what = f"unknown key {_shown(key)}" if key else f"{_shown(item)} has no key"
         close = _closest(key, KEYS)
-        raise _wrong(what, f"did you mean {close}={value}?" if close else f"choose among {', '.join(KEYS)}")
+        remedy = f"did you mean {close}={value}?" if close else f"choose among {', '.join(KEYS)}"
+        raise _wrong(f"unknown key {_shown(key)}", remedy, code="M-SPEC-7")
     if not value:
-        raise _wrong(f"{key} has no value", f"write {_example(key)}")
+        raise _wrong(f"{key} has no value", f"write {_example(key)}", code="M-SPEC-8")
     return key, value
 
 
 def _not_a_pair(word: str, alone: bool) -> UsageError:
     """The error for a word that is not a pair, with a guess at what the user meant."""
     if not alone and word in ("0", "1"):
-        return _wrong(f"{word} cannot be combined with anything", "remove it, or everything else")
+        return _wrong(f"{word} cannot be combined with anything", "remove it, or everything else", code="M-SPEC-9")
     if word in KEYS:
-        return _wrong(f"{word} has no value", f"write {_example(word)}")
+        return _wrong(f"{word} has no value", f"write {_example(word)}", code="M-SPEC-8")
     kind = "neither 0, 1 nor key=value" if alone else "not key=value"
-    return _wrong(f"{_shown(word)} is {kind}", _meant(word, alone) or f"write it like {_EXAMPLE}")
+    return _wrong(f"{_shown(word)} is {kind}", _meant(word, alone) or f"write it like {_EXAMPLE}", code="M-SPEC-10")
 
 
 def _meant(word: str, alone: bool) -> str | None:
@@ -130,13 +132,19 @@ def _check_value(key: str, value: str) -> None:
     if key == "version" and not _VERSION.fullmatch(value):
         number = value.removeprefix("v")
         hint = f"did you mean version={number}?" if _VERSION.fullmatch(number) else f"write {_example(key)}"
-        raise _wrong(f"{_shown(value)} is not a version of Kubernetes", hint)
+        raise _wrong(f"{_shown(value)} is not a version of Kubernetes", hint, code="M-SPEC-11")
     if key == "nodes" and not _NODES.fullmatch(value):
-        raise _wrong(f"{_shown(value)} is not a number of nodes", f"write {_example(key)}, or leave it out for all")
+        raise _wrong(
+            f"{_shown(value)} is not a number of nodes",
+            f"write {_example(key)}, or leave it out for all",
+            code="M-SPEC-12",
+        )
     if (choices := _choices(key)) and value not in choices:
         close = _closest(value, choices)
         raise _wrong(
-            f"unknown {key} {_shown(value)}", f"did you mean {key}={close}?" if close else f"write {_example(key)}"
+            f"unknown {key} {_shown(value)}",
+            f"did you mean {key}={close}?" if close else f"write {_example(key)}",
+            code="M-SPEC-13",
         )
 
 
@@ -160,8 +168,8 @@ def _shown(word: str) -> str:
     return f"'{word}'" if len(word) <= LONGEST_SHOWN else f"'{word[:LONGEST_SHOWN]}...'"
 
 
-def _wrong(what: str, remedy: str) -> UsageError:
-    return UsageError(f"--k8s: {what}", remedy)
+def _wrong(what: str, remedy: str, *, code: str) -> UsageError:
+    return UsageError(f"--k8s: {what}", remedy, code=code)
 
 
 def without(environ: Mapping[str, str]) -> dict[str, str]:

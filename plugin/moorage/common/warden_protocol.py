@@ -114,7 +114,7 @@ def outcome(packet: bytes) -> dict[str, Any]:
             return fields
         case {"error": str(line)}:
             raise Refused(line)
-    raise Refused("the warden's answer is not understood: are two releases of moorage installed?")
+    raise Refused("the warden's answer is not understood: are two releases of moorage installed?", code="M-NODE-3")
 
 
 def call(path: Path, request: Request, timeout: float, *, descriptor: int | None = None) -> dict[str, Any]:
@@ -129,7 +129,8 @@ def call(path: Path, request: Request, timeout: float, *, descriptor: int | None
                 reason = problem.strerror or str(problem)
                 raise MoorageError(
                     f"the warden did not answer `{request.verb}` for {timeout:g} s ({path}: {reason}):"
-                    " see `journalctl -t moorage` on this node"
+                    " see `journalctl -t moorage` on this node",
+                    code="M-NODE-4",
                 ) from problem
         time.sleep(RETRY)
 

@@ -27,13 +27,22 @@ def check(node: Node) -> Iterator[Finding]:
     now = time.time()
     if now < INSTALLED - TOLERANCE:
         cause = f"the clock says {_day(now)}, and Moorage was installed on {_day(INSTALLED)}"
-        yield Finding("clock", cause, "set it, and let a service keep it: certificates would not be valid elsewhere")
+        yield Finding(
+            "clock",
+            cause,
+            "set it, and let a service keep it: certificates would not be valid elsewhere",
+            code="M-CLOCK-1",
+        )
         return
     keeps = any(node.path(name).is_symlink() or node.has(name) for name in ENABLED)
     if keeps and not in_step():
         cause = "this node's clock is not synchronized yet"
         yield Finding(
-            "clock", cause, "see timedatectl: clusters over several nodes need clocks that agree", kind="advice"
+            "clock",
+            cause,
+            "see timedatectl: clusters over several nodes need clocks that agree",
+            kind="advice",
+            code="M-CLOCK-2",
         )
 
 

@@ -80,7 +80,7 @@ def _own_mounts(scene: Scene) -> Iterator[Finding]:
                 theirs, first = (node.path(f"/proc/{process}/ns/mnt").readlink() for process in (pid, "1"))
                 if theirs != first:
                     remedy = "take PrivateTmp=, ProtectSystem= and the like out of slurmd.service"
-                    yield Finding("systemd", "slurmd runs in a mount namespace of its own", remedy)
+                    yield Finding("systemd", "slurmd runs in a mount namespace of its own", remedy, code="M-SYSTEMD-1")
                     return
 
 
@@ -121,11 +121,16 @@ def _policy(scene: Scene) -> Iterator[Finding]:
     rule = scene.config.policy
     if rule.qos and programs.number(scene.around.slurm_says) < QOS_TOLD:
         cause = "policy.qos refuses every job: before Slurm 26.05 a Prolog does not learn the QOS"
-        yield Finding("policy", cause, "use another rule")
+        yield Finding("policy", cause, "use another rule", code="M-POLICY-1")
     for name, given, word in (("accounts", rule.accounts, "account"), ("qos", rule.qos, "qos")):
         if given and not slurmconf.checks(word, scene.around.slurm):
             cause = f"policy.{name} refuses nobody: Slurm does not check what a user writes after --{word}="
-            yield Finding("policy", cause, f"AccountingStorageEnforce=associations,qos in {scene.around.slurm_conf}")
+            yield Finding(
+                "policy",
+                cause,
+                f"AccountingStorageEnforce=associations,qos in {scene.around.slurm_conf}",
+                code="M-POLICY-2",
+            )
 
 
 def _speeds(scene: Scene) -> Iterator[Finding]:
@@ -134,7 +139,7 @@ def _speeds(scene: Scene) -> Iterator[Finding]:
         return
     if changed := uplink.unmeasured(scene.around.offer, scene.config.uplink):
         cause = f"the kernel or a program has changed since the uplinks were measured: {', '.join(changed)}"
-        yield Finding("uplink", cause, "measure them again: `moorage net measure`", kind="advice")
+        yield Finding("uplink", cause, "measure them again: `moorage net measure`", kind="advice", code="M-UPLINK-1")
 
 
 def _features(scene: Scene) -> Iterator[Finding]:
@@ -143,7 +148,7 @@ def _features(scene: Scene) -> Iterator[Finding]:
         features.vendors(there, scene.facts)
     except UserError as fault:
         faults.append(fault)
-    return (Finding(features.CHECK, fault.what, fault.remedy) for fault in faults)
+    return (Finding(features.CHECK, fault.what, fault.remedy, code=fault.code) for fault in faults)
 
 
 def _devices(scene: Scene) -> Iterator[Finding]:
@@ -174,7 +179,7 @@ def _networks(scene: Scene) -> Iterator[Finding]:
 
         for setting, subnet in wanted:
             if fault := network_demands.route(routes.networks(scene.node), IPv4Network(subnet), setting):
-                yield Finding(setting.partition(".")[0], fault.what, fault.remedy, kind="advice")
+                yield Finding(setting.partition(".")[0], fault.what, fault.remedy, kind="advice", code=fault.code)
 
 
 def _node_image(scene: Scene) -> Iterator[Finding]:
@@ -248,7 +253,9 @@ def examine(
                 return report
             around = look_around(settings, facts, environ)
         except OSError as error:
-            raise UserError(f"{error.filename} cannot be read ({error.strerror})", "run it with sudo") from None
+            raise UserError(
+                f"{error.filename} cannot be read ({error.strerror})", "run it with sudo", code="M-CHECK-2"
+            ) from None
         scene = Examined(settings, around, facts, node or Node(), every_byte)
         _carry_out([check for check in ALL if not (quick and check.slow)], scene, report)
         report.versions |= versions.of(scene)
@@ -272,7 +279,7 @@ def _carry_out(checks: Sequence[Check[Examined]], scene: Examined, report: Repor
                 report.left_out.append(check.name)
             else:
                 cause = f"the check failed to run ({error})"
-                report.add(Finding(check.name, cause, "fix this first", check.owner))
+                report.add(Finding(check.name, cause, "fix this first", check.owner, code="M-CHECK-3"))
 
 
 def _configuration(report: Report, facts: Facts) -> Config | None:
@@ -280,7 +287,7 @@ def _configuration(report: Report, facts: Facts) -> Config | None:
     try:
         settings, faults = load.whole(load.entries(load.PLACE, facts), load.PLACE)
     except UserError as fault:
-        report.add(Finding("configuration", fault.what, fault.remedy, "site"))
+        report.add(Finding("configuration", fault.what, fault.remedy, "site", code=fault.code))
         return None
-    report.add(*(Finding("configuration", fault.what, fault.remedy, "site") for fault in faults))
+    report.add(*(Finding("configuration", fault.what, fault.remedy, "site", code=fault.code) for fault in faults))
     return settings

@@ -29,7 +29,7 @@ def check(images: Iterable[str], named: Path | None, facts: Facts) -> Iterator[F
         try:
             offered.append(node_image.version(image))
         except UserError as error:
-            yield Finding(CHECK, error.what, error.remedy)
+            yield Finding(CHECK, error.what, error.remedy, code=error.code)
     yield from _kind(named, facts)
     yield from _kubectl(offered, facts)
 
@@ -40,21 +40,28 @@ def image(wanted: str, config: Config) -> Iterator[Finding]:
     if health.holds(Store.configured(config.store), wanted):
         return
     if archive is None:
-        yield Finding(CHECK, f"the store has no image {wanted}", "moorage image add, then moorage image prepare")
+        yield Finding(
+            CHECK, f"the store has no image {wanted}", "moorage image add, then moorage image prepare", code="M-KUBE-5"
+        )
     elif not archive.is_file():
         cause = f"kubernetes.archive: there is no {archive}"
-        yield Finding(CHECK, cause, f"put it there, or add {wanted} to the store")
+        yield Finding(CHECK, cause, f"put it there, or add {wanted} to the store", code="M-KUBE-6")
 
 
 def _kind(named: Path | None, facts: Facts) -> Iterator[Finding]:
     program = programs.find(named.name, named.parent) if named else programs.find("kind")
     if program is None or (named and program != named):
-        yield Finding(CHECK, f"there is no program {named or 'kind'}", "install it, or name it in kubernetes.kind")
+        yield Finding(
+            CHECK,
+            f"there is no program {named or 'kind'}",
+            "install it, or name it in kubernetes.kind",
+            code="M-KUBE-7",
+        )
         return
     said = programs.version(program, facts)
     if programs.number(said) < OLDEST_KIND:
         cause = f"{program} is {said or 'silent about its version'}"
-        yield Finding(CHECK, cause, f"install kind {programs.shown(OLDEST_KIND)} or newer")
+        yield Finding(CHECK, cause, f"install kind {programs.shown(OLDEST_KIND)} or newer", code="M-KUBE-8")
 
 
 def kubectl(facts: Facts) -> str:
@@ -68,5 +75,5 @@ def _kubectl(offered: Iterable[node_image.Version], facts: Facts) -> Iterator[Fi
     for wanted in offered:
         if has and (has[0] != wanted[0] or abs(has[1] - wanted[1]) > FARTHEST_APART):
             cause = f"kubectl says {said}, which is too far from Kubernetes {programs.shown(wanted)}"
-            yield Finding(CHECK, cause, f"install kubectl {programs.shown(wanted[:2])}", kind="advice")
+            yield Finding(CHECK, cause, f"install kubectl {programs.shown(wanted[:2])}", kind="advice", code="M-KUBE-9")
             return

@@ -39,10 +39,10 @@ def _jobs() -> Iterator[Finding]:
             known = state.load(found.job)
             there = processes(known.tree) if known and known.tree else ()
             cause = f"job {found.job} has not been cleaned up: {'; '.join([found.why, *there])}"
-            yield Finding(CHECK, cause, SWEEP, kind="leftover")
+            yield Finding(CHECK, cause, SWEEP, kind="leftover", code="M-LEFT-3")
         elif found.unknown:
             cause = f"{job.state_file(found.job)} cannot be understood"
-            yield Finding(CHECK, cause, "look for what is left of that job, then remove this file")
+            yield Finding(CHECK, cause, "look for what is left of that job, then remove this file", code="M-LEFT-4")
 
 
 def processes(tree: Path) -> Iterator[str]:
@@ -66,7 +66,9 @@ def _mounts() -> Iterator[Finding]:
     there = {mount.point for mount in mounts.table() if mount.point.parent == job.RUN and mount.point.name.isdecimal()}
     for point in sorted(there):
         if not job.state_file(int(point.name)).exists() and os.path.ismount(point):
-            yield Finding(CHECK, f"{point} is mounted, and that job has no state here", f"umount --lazy {point}")
+            yield Finding(
+                CHECK, f"{point} is mounted, and that job has no state here", f"umount --lazy {point}", code="M-LEFT-5"
+            )
 
 
 def _scratch(place: Path) -> Iterator[Finding]:
@@ -76,7 +78,7 @@ def _scratch(place: Path) -> Iterator[Finding]:
     for entry in sorted(place.iterdir()):
         number = entry.name.removesuffix(".img")
         if number.isdecimal() and not job.state_file(int(number)).exists() and os.path.lexists(entry):
-            yield Finding(CHECK, f"{entry} is left of a job that has no state here", f"rm -rf {entry}")
+            yield Finding(CHECK, f"{entry} is left of a job that has no state here", f"rm -rf {entry}", code="M-LEFT-6")
 
 
 def _trash(scratch: Path) -> Iterator[Finding]:
@@ -85,4 +87,4 @@ def _trash(scratch: Path) -> Iterator[Finding]:
     if old := [entry for entry in entries if time.time() - entry.lstat().st_ctime > OLD]:
         cause = f"{len(old)} ended job(s) still have files in {place}"
         remedy = f"see why: journalctl -t moorage PHASE=trash; systemctl restart {trash.UNIT}"
-        yield Finding(CHECK, cause, remedy, kind="leftover")
+        yield Finding(CHECK, cause, remedy, kind="leftover", code="M-LEFT-7")

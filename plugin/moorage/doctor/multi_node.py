@@ -28,26 +28,30 @@ def check(scene: Scene) -> Iterator[Finding]:
         return
     # Another check has a finding for an empty slurm.conf.
     for found in slurmconf.several_nodes(around.slurm_conf, around.slurm) if around.slurm else ():
-        yield _advice(found.cause, "set it, or policy.most_nodes to 1")
+        yield _advice(found.cause, "set it, or policy.most_nodes to 1", code=found.code)
     for name in sorted(kernel_checks.lacking(kernel_checks.SEVERAL_NODES, node, os.uname().release, scene.facts)):
-        yield _advice(f"this kernel has no module {name}", "install the rest of the kernel's modules")
+        yield _advice(
+            f"this kernel has no module {name}", "install the rest of the kernel's modules", code="M-FABRIC-1"
+        )
     yield from _ports(site, node)
     yield from _routes(site, node)
     yield from _interface(site, node)
     if site.hosts and not site.hosts.is_file():
-        yield _advice(f"fabric.hosts: there is no {site.hosts}", "put it there, the same on all nodes")
+        yield _advice(
+            f"fabric.hosts: there is no {site.hosts}", "put it there, the same on all nodes", code="M-FABRIC-2"
+        )
 
 
 def _ports(site: Fabric, node: Node) -> Iterator[Finding]:
     first = node.number(FIRST_UNPRIVILEGED_PORT)
     low, high = map(int, site.source_ports.split("-"))
     if first is not None and (fault := network_demands.ports(site.port, (low, high), first)):
-        yield _advice(fault.what, fault.remedy)
+        yield _advice(fault.what, fault.remedy, code=fault.code)
 
 
 def _routes(site: Fabric, node: Node) -> Iterator[Finding]:
     if fault := network_demands.route(routes.networks(node), IPv4Network(site.subnet)):
-        yield _advice(fault.what, fault.remedy)
+        yield _advice(fault.what, fault.remedy, code=fault.code)
 
 
 def _interface(site: Fabric, node: Node) -> Iterator[Finding]:
@@ -61,8 +65,8 @@ def _interface(site: Fabric, node: Node) -> Iterator[Finding]:
         else network_demands.interface(site.interface)
     )
     if fault:
-        yield _advice(fault.what, fault.remedy)
+        yield _advice(fault.what, fault.remedy, code=fault.code)
 
 
-def _advice(cause: str, remedy: str) -> Finding:
-    return Finding(CHECK, f"jobs on several nodes are refused here: {cause}", remedy, kind="advice")
+def _advice(cause: str, remedy: str, *, code: str = "") -> Finding:
+    return Finding(CHECK, f"jobs on several nodes are refused here: {cause}", remedy, kind="advice", code=code)

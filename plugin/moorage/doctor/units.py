@@ -34,11 +34,13 @@ def check(node: Node) -> Iterator[Finding]:
             (file for place in PLACES if (file := node.path(f"{place}/{name}")).is_symlink() or file.exists()), None
         )
         if found is None:
-            yield Finding("units", f"{name} is not installed", f"put config/{name} into {PLACES[0]}")
+            yield Finding(
+                "units", f"{name} is not installed", f"put config/{name} into {PLACES[0]}", code="M-SYSTEMD-2"
+            )
         elif _masked(found):
-            yield Finding("units", f"{name} is masked", f"systemctl unmask {name}")
+            yield Finding("units", f"{name} is masked", f"systemctl unmask {name}", code="M-SYSTEMD-3")
         elif target and not any(_wanted(node, place, target, name) for place in PLACES):
-            yield Finding("units", f"{name} is not enabled", f"systemctl enable --now {name}")
+            yield Finding("units", f"{name} is not enabled", f"systemctl enable --now {name}", code="M-SYSTEMD-4")
 
 
 def states() -> Iterator[Finding]:
@@ -54,11 +56,18 @@ def _state(block: str) -> Iterator[Finding]:
     known = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
     name = known.get("Id", "")
     if known.get("ActiveState") == "failed":
-        yield Finding("units", f"{name} has failed", f"see why: journalctl -u {name}; then systemctl restart {name}")
+        yield Finding(
+            "units",
+            f"{name} has failed",
+            f"see why: journalctl -u {name}; then systemctl restart {name}",
+            code="M-SYSTEMD-5",
+        )
     elif name == TIMER and known.get("ActiveState") == "inactive" and known.get("UnitFileState") == "enabled":
-        yield Finding("units", f"{name} is enabled and not running", f"systemctl start {name}")
+        yield Finding("units", f"{name} is enabled and not running", f"systemctl start {name}", code="M-SYSTEMD-6")
     if known.get("NeedDaemonReload") == "yes":
-        yield Finding("units", f"{name} has changed since systemd read it", "systemctl daemon-reload")
+        yield Finding(
+            "units", f"{name} has changed since systemd read it", "systemctl daemon-reload", code="M-SYSTEMD-7"
+        )
 
 
 def _masked(file: Path) -> bool:

@@ -59,7 +59,7 @@ def _parsed(path: Path) -> object:
         # Everything as text: names of devices often look like numbers.
         return json.loads(said) if path.suffix == ".json" else yaml.load(said, Loader=yaml.BaseLoader)  # noqa: S506
     except (ValueError, yaml.YAMLError):
-        raise UserError(f"{path} is no {path.suffix[1:].upper()}", "make it anew") from None
+        raise UserError(f"{path} is no {path.suffix[1:].upper()}", "make it anew", code="M-FEATURE-1") from None
 
 
 def _devices(path: Path, spec: Any, kinds: Iterable[str]) -> dict[str, Device]:  # noqa: ANN401
@@ -69,9 +69,9 @@ def _devices(path: Path, spec: Any, kinds: Iterable[str]) -> dict[str, Device]: 
         common = _hardware(spec.get("containerEdits") or {})
         return {f"{kind}={one['name']}": Device(_hardware(one["containerEdits"]), common) for one in spec["devices"]}
     except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not a CDI description ({error!r})", "make it anew") from None
+        raise UserError(f"{path} is not a CDI description ({error!r})", "make it anew", code="M-FEATURE-2") from None
     except ValueError as error:
-        raise UserError(f"{path} asks for things that jobs cannot have", str(error)) from None
+        raise UserError(f"{path} asks for things that jobs cannot have", str(error), code="M-FEATURE-3") from None
 
 
 def _hardware(edits: Mapping[str, Any]) -> Hardware:

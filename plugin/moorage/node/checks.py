@@ -78,7 +78,7 @@ def shim_checks(around: Surroundings) -> Iterator[Finding]:
     """Whether the shim is there. Without it a job's script would run without what it asked for."""
     plugstack = shim.stack(slurmconf.plugstack(around.slurm_conf, around.slurm))
     if fault := shim.check(plugstack, around.slurm_says):
-        yield Finding("shim", fault.what, fault.remedy)
+        yield Finding("shim", fault.what, fault.remedy, code=fault.code)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def user_checks(job: Job, granted: Mapping[str, list[idmap.Range]], node: Node |
 
 def _not_root(account: Account) -> Iterator[Finding]:
     if account.job.uid == 0:
-        yield Finding("user", "root cannot use --k8s", "submit the job as a user")
+        yield Finding("user", "root cannot use --k8s", "submit the job as a user", code="M-USER-1")
 
 
 def _one_directory(account: Account) -> Iterator[Finding]:
@@ -146,7 +146,7 @@ def _one_directory(account: Account) -> Iterator[Finding]:
         known = pwd.getpwnam(job.user).pw_uid
         if known != job.uid:
             what = f"user {job.user} is {job.uid} to Slurm and {known} to this node"
-            yield Finding("user", what, "let both ask the same directory of users")
+            yield Finding("user", what, "let both ask the same directory of users", code="M-USER-2")
 
 
 def _subids(account: Account) -> Iterator[Finding]:
@@ -158,18 +158,20 @@ def _namespace(scene: Scene) -> Iterator[Finding]:
     """systemd starts the warden, slurmd the job: both must see the mounts that we make."""
     node = scene.node
     if not node.has("/run/systemd/system"):
-        yield Finding("systemd", "this node was not booted with systemd", "boot with it: it runs the warden")
+        yield Finding(
+            "systemd", "this node was not booted with systemd", "boot with it: it runs the warden", code="M-SYSTEMD-8"
+        )
         return
     ours, first = (node.path(f"/proc/{process}/ns/mnt") for process in ("self", "1"))
     if ours.readlink() != first.readlink():
         remedy = "take PrivateTmp=, ProtectSystem= and the like out of slurmd.service"
-        yield Finding("systemd", "slurmd runs in a mount namespace of its own", remedy)
+        yield Finding("systemd", "slurmd runs in a mount namespace of its own", remedy, code="M-SYSTEMD-1")
 
 
 def _policy(scene: Scene) -> Iterator[Finding]:
     """Podman takes no image without this file, and a job cannot name another one."""
     if not scene.node.has(POLICY):
-        yield Finding("podman", f"there is no {POLICY}", "install the package containers-common")
+        yield Finding("podman", f"there is no {POLICY}", "install the package containers-common", code="M-PODMAN-1")
 
 
 def _uplink(scene: Scene) -> Iterator[Finding]:
@@ -178,7 +180,7 @@ def _uplink(scene: Scene) -> Iterator[Finding]:
     try:
         uplink.choose(scene.around.offer, scene.config.uplink)
     except UserError as error:
-        yield Finding("uplink", error.what, error.remedy)
+        yield Finding("uplink", error.what, error.remedy, code=error.code)
 
 
 CHECKED: Final = "reference/checks.md#checks"

@@ -147,18 +147,24 @@ def examine(directory: Path | None = None, facts: Facts | None = None) -> tuple[
 
 def _examined(path: Path, facts: Facts) -> tuple[Feature, list[UserError]]:
     if not _NAME.fullmatch(path.stem):
-        return Feature(path=path), [UserError(f"{path} is not a name for a feature", "use a-z, 0-9, _ and -")]
+        return Feature(path=path), [
+            UserError(f"{path} is not a name for a feature", "use a-z, 0-9, _ and -", code="M-FEATURE-4")
+        ]
     try:
         feature, faults = load.checked(Feature, load.entries(path, facts), path, path=path)
     except UserError as fault:
         return Feature(path=path), [fault]
     if not feature.gres and (name := next(feature.numbered, None)):
         what = f"{feature.sources[name]}: {EACH} stands for a device that was allotted"
-        faults.append(UserError(what, "name its resource, with gres"))
+        faults.append(UserError(what, "name its resource, with gres", code="M-FEATURE-5"))
     if feature.gres and feature.gres not in TOLD and not (feature.devices or feature.cdi) and not faults:
         what = f"{feature.sources['gres']}: which job has {feature.gres}, only its devices tell"
         faults.append(
-            UserError(what, f"name them, with devices or cdi; of {' and '.join(TOLD)} alone Slurm tells by itself")
+            UserError(
+                what,
+                f"name them, with devices or cdi; of {' and '.join(TOLD)} alone Slurm tells by itself",
+                code="M-FEATURE-6",
+            )
         )
     return feature, faults
 
@@ -167,7 +173,9 @@ def _unsafe(directory: Path) -> Iterator[UserError]:
     status = directory.stat()
     if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         yield UserError(
-            f"{directory} can be written by others than root", f"chown root: {directory}; chmod 755 {directory}"
+            f"{directory} can be written by others than root",
+            f"chown root: {directory}; chmod 755 {directory}",
+            code="M-FEATURE-7",
         )
 
 
@@ -197,7 +205,7 @@ def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]], facts:
     try:
         known = vendors(features, facts)
     except UserError as fault:
-        return Outfit(faults=(Finding(CHECK, fault.what, fault.remedy, "site"),))
+        return Outfit(faults=(Finding(CHECK, fault.what, fault.remedy, "site", code=fault.code),))
     parts: dict[str, Hardware] = {}
     left_out: list[str] = []
     faults: list[Finding] = []
@@ -207,7 +215,7 @@ def outfit(features: Iterable[Feature], has: Mapping[str, Sequence[str]], facts:
             parts[feature.name] = hardware
         elif feature.gres in TOLD:
             cause = f"{feature.path}: this node has no {lacking}, and this job was allotted {feature.gres}"
-            faults.append(Finding(CHECK, cause, "have the driver loaded, or correct the file"))
+            faults.append(Finding(CHECK, cause, "have the driver loaded, or correct the file", code="M-FEATURE-8"))
         else:
             left_out.append(f"{feature.name}: there is no {lacking}")
     return Outfit(Hardware.joined(parts.values()), tuple(parts), tuple(left_out), tuple(faults))

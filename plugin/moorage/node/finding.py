@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
-from moorage.common.errors import MoorageError, Taken, UserError, no_room
+from moorage.common.errors import MoorageError, Taken, UserError, coded, no_room
 
 # Who can act on it: the user of the job, the administrator on this node, or the site for all its nodes.
 Owner = Literal["user", "node", "site"]
@@ -47,6 +47,7 @@ class Finding:
     remedy: str
     owner: Owner = "node"
     kind: Kind = "fault"
+    code: str = ""
 
     def __str__(self) -> str:
         return f"{self.cause}: {self.remedy}"
@@ -60,6 +61,11 @@ class Finding:
     def drains(self) -> bool:
         return MEANINGS[self.owner, self.kind].drains
 
+    @property
+    def line(self) -> str:
+        """The text as people read it: with its code."""
+        return coded(str(self), self.code)
+
     def as_dict(self) -> dict[str, str]:
         return {**asdict(self), "fault": self.fault}
 
@@ -68,7 +74,7 @@ class Refused(MoorageError):
     """This node cannot serve the job."""
 
     def __init__(self, findings: list[Finding]) -> None:
-        super().__init__(str(findings[0]))
+        super().__init__(str(findings[0]), code=findings[0].code)
         self.findings = findings
 
 
@@ -87,21 +93,21 @@ def blamed(check: str, owner: Owner) -> Iterator[None]:
     try:
         yield
     except Taken as error:
-        raise Refused([Finding(check, error.what, error.remedy, "user")]) from error
+        raise Refused([Finding(check, error.what, error.remedy, "user", code=error.code)]) from error
     except UserError as error:
-        raise Refused([Finding(check, error.what, error.remedy, owner)]) from error
+        raise Refused([Finding(check, error.what, error.remedy, owner, code=error.code)]) from error
 
 
 def unforeseen(error: Exception) -> Finding:
     """The finding for an error that no check expected."""
     match error:
         case Taken():
-            return Finding("node", error.what, error.remedy, "user")
+            return Finding("node", error.what, error.remedy, "user", code=error.code)
         case UserError():
-            return Finding("node", error.what, error.remedy)
+            return Finding("node", error.what, error.remedy, code=error.code)
         case MoorageError():
-            return Finding("node", str(error), "tell the administrator of this node")
+            return Finding("node", str(error), "tell the administrator of this node", code=error.code or "M-NODE-1")
         case _:
             cause = f"{type(error).__name__}: {error}"
             kind: Kind = "room" if no_room(error) else "fault"
-            return Finding("node", cause, "tell the administrator of this node", kind=kind)
+            return Finding("node", cause, "tell the administrator of this node", kind=kind, code="M-NODE-1")

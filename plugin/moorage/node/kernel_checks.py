@@ -49,33 +49,41 @@ def check(node: Node, release: str, facts: Facts) -> Iterator[Finding]:
 def _age(release: str) -> Iterator[Finding]:
     found = re.match(r"(\d+)\.(\d+)", release)
     if not found or (int(found[1]), int(found[2])) < OLDEST:
-        yield Finding("kernel", f"the kernel is {release}", "boot Linux 5.14 or newer")
+        yield Finding("kernel", f"the kernel is {release}", "boot Linux 5.14 or newer", code="M-KERNEL-1")
 
 
 def _cgroups(node: Node) -> Iterator[Finding]:
     if not node.has(f"{CGROUPS}/cgroup.controllers"):
         remedy = "boot with systemd.unified_cgroup_hierarchy=1"
-        yield Finding("cgroup", f"{CGROUPS} is not the unified hierarchy (cgroup v2)", remedy)
+        yield Finding("cgroup", f"{CGROUPS} is not the unified hierarchy (cgroup v2)", remedy, code="M-KERNEL-2")
         return
     scopes = [scope for pattern in SCOPES for scope in node.path(CGROUPS).glob(pattern)]
     lacking = [CONTROLLERS - set((scope / "cgroup.controllers").read_text().split()) for scope in scopes]
     if not lacking:
         remedy = "set ProctrackType=proctrack/cgroup and, in cgroup.conf, CgroupPlugin=cgroup/v2, and restart slurmd"
-        yield Finding("cgroup", "slurmd has made no slurmstepd.scope", remedy)
+        yield Finding("cgroup", "slurmd has made no slurmstepd.scope", remedy, code="M-KERNEL-3")
     elif all(lacking):
         names = ", ".join(sorted(lacking[-1]))
         remedy = "let systemd delegate them (Delegate=yes), or enable them at boot (cgroup_enable=...)"
-        yield Finding("cgroup", f"slurmstepd.scope lacks the controllers {names}", remedy)
+        yield Finding("cgroup", f"slurmstepd.scope lacks the controllers {names}", remedy, code="M-KERNEL-4")
 
 
 def _modules(node: Node, release: str, facts: Facts) -> Iterator[Finding]:
     for name in LOADED:
         if name not in node.text("/proc/filesystems").split():
             yield Finding(
-                "modules", f"the kernel module {name} is not loaded", f"modprobe {name}, at boot by {MODULES_FILE}"
+                "modules",
+                f"the kernel module {name} is not loaded",
+                f"modprobe {name}, at boot by {MODULES_FILE}",
+                code="M-KERNEL-5",
             )
     for name in sorted(lacking(AVAILABLE, node, release, facts) - set(LOADED)):
-        yield Finding("modules", f"this kernel has no module {name}", "install the rest of the kernel's modules")
+        yield Finding(
+            "modules",
+            f"this kernel has no module {name}",
+            "install the rest of the kernel's modules",
+            code="M-KERNEL-6",
+        )
 
 
 def lacking(names: Iterable[str], node: Node, release: str, facts: Facts) -> set[str]:
@@ -98,9 +106,13 @@ def _devices(node: Node) -> Iterator[Finding]:
     for name in DEVICES:
         if not node.has(name):
             module = name.rpartition("/")[2]
-            yield Finding("devices", f"{name} is missing", f"modprobe {module}, at boot by {MODULES_FILE}")
+            yield Finding(
+                "devices", f"{name} is missing", f"modprobe {module}, at boot by {MODULES_FILE}", code="M-KERNEL-7"
+            )
         elif node.path(name).stat().st_mode & 0o006 != 0o006:
-            yield Finding("devices", f"users may not open {name}", f"chmod 666 {name}, at boot by a udev rule")
+            yield Finding(
+                "devices", f"users may not open {name}", f"chmod 666 {name}, at boot by a udev rule", code="M-KERNEL-8"
+            )
 
 
 def _sysctls(node: Node) -> Iterator[Finding]:
@@ -108,10 +120,12 @@ def _sysctls(node: Node) -> Iterator[Finding]:
         value = node.number(f"/proc/sys/{name}")
         if value is not None and value < least:
             key = name.replace("/", ".")
-            yield Finding("sysctl", f"{key} is {value}", f"set it to {least} or more, as {SYSCTL_FILE} does")
+            yield Finding(
+                "sysctl", f"{key} is {value}", f"set it to {least} or more, as {SYSCTL_FILE} does", code="M-KERNEL-9"
+            )
     if node.number("/proc/sys/kernel/unprivileged_userns_clone") == 0:
         remedy = f"set it to 1, as {SYSCTL_FILE} does"
-        yield Finding("sysctl", "kernel.unprivileged_userns_clone is 0", remedy)
+        yield Finding("sysctl", "kernel.unprivileged_userns_clone is 0", remedy, code="M-KERNEL-10")
 
 
 def apparmor(node: Node) -> Iterator[Finding]:
@@ -124,4 +138,5 @@ def apparmor(node: Node) -> Iterator[Finding]:
             "apparmor",
             cause,
             "load the profile /etc/apparmor.d/podman, or set kernel.apparmor_restrict_unprivileged_userns to 0",
+            code="M-KERNEL-11",
         )

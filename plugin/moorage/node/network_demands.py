@@ -33,7 +33,7 @@ def ports(port: int, source_ports: tuple[int, int], first: int) -> UserError | N
         f"fabric.port is {port} and fabric.source_ports are {low}-{high}, "
         f"and ports from {first} up are open to unprivileged users"
     )
-    return UserError(cause, "choose lower ones, or raise net.ipv4.ip_unprivileged_port_start")
+    return UserError(cause, "choose lower ones, or raise net.ipv4.ip_unprivileged_port_start", code="M-FABRIC-3")
 
 
 def route(networks: Iterable[IPv4Network], subnet: IPv4Network, setting: str = "fabric.subnet") -> UserError | None:
@@ -42,19 +42,19 @@ def route(networks: Iterable[IPv4Network], subnet: IPv4Network, setting: str = "
     if taken is None:
         return None
     cause = f"this node has a route to {taken}, and containers would have {subnet}"
-    return UserError(cause, f"choose another {setting}")
+    return UserError(cause, f"choose another {setting}", code="M-NET-1")
 
 
 def interface(name: str) -> UserError:
     cause = f"there is no interface {name} on this node to carry the fabric"
-    return UserError(cause, "name the one that is there, in fabric.interface")
+    return UserError(cause, "name the one that is there, in fabric.interface", code="M-FABRIC-4")
 
 
 def packets(name: str, mtu: int) -> UserError | None:
     if mtu - OVERHEAD >= LEAST:
         return None
     cause = f"packets on {name} are too small for a fabric: its MTU is {mtu}"
-    return UserError(cause, f"make it {LEAST + OVERHEAD} or more")
+    return UserError(cause, f"make it {LEAST + OVERHEAD} or more", code="M-FABRIC-5")
 
 
 def forwarding(node: Node = HERE) -> None:
@@ -63,15 +63,18 @@ def forwarding(node: Node = HERE) -> None:
         raise UserError(
             "this node does not forward packets, and the uplink kernel needs that",
             "set net.ipv4.ip_forward=1, or take kernel out of uplink.allowed",
+            code="M-UPLINK-2",
         )
     if node.text(str(OF_ALL_LINKS)).strip() == "2":
         raise UserError(
             "net.ipv4.conf.all.rp_filter=2 has this node believe all senders, whatever the value of a job's link is",
             "set it to 0 or 1, or take kernel out of uplink.allowed",
+            code="M-UPLINK-3",
         )
     low, high = node.text(str(NODES_PORTS)).split()
     if int(high) >= JOBS_PORTS[0]:
         raise UserError(
             f"this node's own programs use ports {low}-{high}, and the uplink kernel {JOBS_PORTS[0]}-{JOBS_PORTS[1]}",
             f"have net.{NODES_PORTS.parent.name}.{NODES_PORTS.name} end below, or take kernel out of uplink.allowed",
+            code="M-UPLINK-4",
         )

@@ -106,13 +106,28 @@ def check(there: Mapping[str, Program]) -> Iterator[Finding]:
     yield from _runtime(there)
     for name in PRESENT:
         if name not in there:
-            yield Finding("programs", f"{name} is not installed", f"install the package that has it ({_package(name)})")
+            yield Finding(
+                "programs",
+                f"{name} is not installed",
+                f"install the package that has it ({_package(name)})",
+                code="M-NODE-5",
+            )
     for name in PRIVILEGED:
         if name in there and not _privileged(there[name].path):
             path = there[name].path
-            yield Finding("programs", f"{path} has no privilege to map ids", f"chmod u+s {path}, or install it again")
+            yield Finding(
+                "programs",
+                f"{path} has no privilege to map ids",
+                f"chmod u+s {path}, or install it again",
+                code="M-NODE-6",
+            )
     if sys.version_info[:2] < OLDEST_PYTHON:
-        yield Finding("python", f"Python is {sys.version.split()[0]}", f"give Moorage {shown(OLDEST_PYTHON)} or newer")
+        yield Finding(
+            "python",
+            f"Python is {sys.version.split()[0]}",
+            f"give Moorage {shown(OLDEST_PYTHON)} or newer",
+            code="M-NODE-7",
+        )
 
 
 def podman_does(there: Mapping[str, Program]) -> bool:
@@ -123,21 +138,23 @@ def podman_does(there: Mapping[str, Program]) -> bool:
 def slurm(said: str) -> Iterator[Finding]:
     """A finding if this version of Slurm is too old."""
     if number(said) and number(said) < OLDEST_SLURM:
-        yield Finding("slurm", f"this node runs {said}", "install Slurm 23.11 or newer")
+        yield Finding("slurm", f"this node runs {said}", "install Slurm 23.11 or newer", code="M-SLURM-1")
 
 
 def _podman(there: Mapping[str, Program]) -> Iterator[Finding]:
     if "podman" not in there:
-        yield Finding("podman", "Podman is not installed", "install podman 4.9 or newer")
+        yield Finding("podman", "Podman is not installed", "install podman 4.9 or newer", code="M-PODMAN-2")
     elif _old("podman", there["podman"]):
         said = there["podman"].version or "silent about its version"
-        yield Finding("podman", f"{there['podman'].path} is {said}", "install podman 4.9 or newer")
+        yield Finding("podman", f"{there['podman'].path} is {said}", "install podman 4.9 or newer", code="M-PODMAN-3")
 
 
 def _runtime(there: Mapping[str, Program]) -> Iterator[Finding]:
     if not runtime(there):
         said = ", ".join(there[name].version for name in RUNTIMES if name in there) or "no container runtime"
-        yield Finding("runtime", f"this node has {said}", "install crun 1.8.2 or newer, or runc 1.1 or newer")
+        yield Finding(
+            "runtime", f"this node has {said}", "install crun 1.8.2 or newer, or runc 1.1 or newer", code="M-PODMAN-4"
+        )
 
 
 def _old(name: str, program: Program) -> bool:

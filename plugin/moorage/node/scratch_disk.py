@@ -44,7 +44,11 @@ def memory(place: Path) -> Iterator[Finding]:
     space = os.statvfs(there)
     if space.f_bavail * space.f_frsize < LEAST_ROOM or (space.f_files and not space.f_favail):
         yield Finding(
-            "state", f"the disk of {place} is full", "make room: until then no job with --k8s starts", kind="room"
+            "state",
+            f"the disk of {place} is full",
+            "make room: until then no job with --k8s starts",
+            kind="room",
+            code="M-STATE-1",
         )
 
 
@@ -55,33 +59,48 @@ def _place(path: Path, check: str = "scratch", what: str = "scratch.path") -> It
             status = part.lstat()
         except OSError:
             remedy = f"install -d -m 700 {path}; a site's hook that mounts it must come later in the alphabet than ours"
-            yield Finding(check, f"{what}: there is no {part}", remedy)
+            yield Finding(check, f"{what}: there is no {part}", remedy, code="M-SCRATCH-1")
             return
         if not stat.S_ISDIR(status.st_mode):
-            yield Finding(check, f"{what}: {part} is not a directory", "name the place without symbolic links")
+            yield Finding(
+                check, f"{what}: {part} is not a directory", "name the place without symbolic links", code="M-SCRATCH-2"
+            )
             return
         if status.st_uid != 0 or (status.st_mode & 0o022 and not (status.st_mode & stat.S_ISVTX and part != path)):
             remedy = f"chown root {part}; chmod go-w {part}"
-            yield Finding(check, f"{what}: others than root can change {part}", remedy)
+            yield Finding(check, f"{what}: others than root can change {part}", remedy, code="M-SCRATCH-3")
             return
     if stat.S_IMODE(path.lstat().st_mode) & 0o077:
-        yield Finding(check, f"{what}: others than root can enter {path}", f"chmod 700 {path}")
+        yield Finding(check, f"{what}: others than root can enter {path}", f"chmod 700 {path}", code="M-SCRATCH-4")
 
 
 def _kind(wanted: Scratch) -> Iterator[Finding]:
     lies_on = mounts.holding(wanted.path, mounts.table())
     if lies_on.kind not in LOCAL:
         what = f"scratch.path: {wanted.path} lies on {lies_on.kind}"
-        yield Finding("scratch", what, f"choose a file system of this node ({', '.join(sorted(LOCAL))})")
+        yield Finding(
+            "scratch", what, f"choose a file system of this node ({', '.join(sorted(LOCAL))})", code="M-SCRATCH-5"
+        )
     elif "ro" in lies_on.options:
-        yield Finding("scratch", f"scratch.path: {lies_on.point} is mounted read-only", "mount it for writing")
+        yield Finding(
+            "scratch", f"scratch.path: {lies_on.point} is mounted read-only", "mount it for writing", code="M-SCRATCH-6"
+        )
     elif wanted.kind == "project" and not (lies_on.kind in WITH_PROJECTS and quota.enforced(wanted.path)):
         what = f"{lies_on.point} ({lies_on.kind}) keeps no project quotas"
-        yield Finding("scratch", what, "mount ext4 or XFS with prjquota, or set scratch.kind to loop")
+        yield Finding(
+            "scratch", what, "mount ext4 or XFS with prjquota, or set scratch.kind to loop", code="M-SCRATCH-7"
+        )
     elif wanted.kind == "loop" and not Path("/dev/loop-control").exists():
-        yield Finding("scratch", "this node has no loop devices", "modprobe loop, or set another scratch.kind")
+        yield Finding(
+            "scratch", "this node has no loop devices", "modprobe loop, or set another scratch.kind", code="M-SCRATCH-8"
+        )
     elif wanted.kind == "loop" and not programs.find("mkfs.ext4"):
-        yield Finding("scratch", "this node has no mkfs.ext4", "install e2fsprogs, or set another scratch.kind")
+        yield Finding(
+            "scratch",
+            "this node has no mkfs.ext4",
+            "install e2fsprogs, or set another scratch.kind",
+            code="M-SCRATCH-9",
+        )
 
 
 def _attributes(place: Path) -> Iterator[Finding]:
@@ -91,17 +110,23 @@ def _attributes(place: Path) -> Iterator[Finding]:
         os.removexattr(place, PROBE)
     except OSError as error:
         what = f"the file system of {place} takes no user attributes ({error.strerror})"
-        yield Finding("scratch", what, "mount it with user_xattr, or set scratch.kind to loop")
+        yield Finding("scratch", what, "mount it with user_xattr, or set scratch.kind to loop", code="M-SCRATCH-10")
 
 
 def _room(wanted: Scratch, there: os.statvfs_result) -> Iterator[Finding]:
     free = there.f_bavail * there.f_frsize
     if free < wanted.size:
         what = f"{free >> 20} MiB are free on {wanted.path} and a job's scratch is {shown_size(wanted.size)}"
-        yield Finding("scratch", what, "make room, or make scratch.size smaller", kind="room")
+        yield Finding("scratch", what, "make room, or make scratch.size smaller", kind="room", code="M-SCRATCH-11")
     loop = wanted.kind == "loop"
     needed = 1 if loop else inodes(wanted.size)
     # btrfs counts none.
     if there.f_files and there.f_favail < needed:
         what = f"{there.f_favail} inodes are free on {wanted.path} and a job's scratch needs {needed}"
-        yield Finding("scratch", what, "make room" if loop else "make room, or set scratch.kind to loop", kind="room")
+        yield Finding(
+            "scratch",
+            what,
+            "make room" if loop else "make room, or set scratch.kind to loop",
+            kind="room",
+            code="M-SCRATCH-12",
+        )

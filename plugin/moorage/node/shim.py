@@ -22,22 +22,30 @@ def check(plugstack: str, slurm: str) -> UserError | None:
     """Why the Slurm of this version would not load the shim by `plugstack`; None if it would."""
     shim = place(plugstack)
     if shim is None:
-        return UserError(f"plugstack.conf has no line for {NAME}", f"add 'required PATH/{NAME} moorage=PATH/moorage'")
+        return UserError(
+            f"plugstack.conf has no line for {NAME}",
+            f"add 'required PATH/{NAME} moorage=PATH/moorage'",
+            code="M-SHIM-7",
+        )
     if not shim.is_absolute():
-        return UserError(f"plugstack.conf names the shim as {shim}", "write its absolute path there")
+        return UserError(f"plugstack.conf names the shim as {shim}", "write its absolute path there", code="M-SHIM-8")
     if not shim.is_file():
-        return UserError(f"the shim {shim} is missing on this node", "build and install it: plugin/spank/Makefile")
+        return UserError(
+            f"the shim {shim} is missing on this node", "build and install it: plugin/spank/Makefile", code="M-SHIM-9"
+        )
     return _misfit(shim, marker(shim), release(slurm))
 
 
 def _misfit(shim: Path, built_for: str | None, running: str | None) -> UserError | None:
     if running is None:
-        return UserError("the release of this node's Slurm is unknown", "see whether slurmd -V works")
+        return UserError("the release of this node's Slurm is unknown", "see whether slurmd -V works", code="M-SHIM-10")
     if built_for is None:
-        return UserError(f"{shim} is not Moorage's shim", "build and install it: plugin/spank/Makefile")
+        return UserError(
+            f"{shim} is not Moorage's shim", "build and install it: plugin/spank/Makefile", code="M-SHIM-11"
+        )
     if built_for != running:
         what = f"{shim} was built for Slurm {built_for} and this node runs {running}"
-        return UserError(what, f"build it again with the headers of Slurm {running}")
+        return UserError(what, f"build it again with the headers of Slurm {running}", code="M-SHIM-12")
     return None
 
 

@@ -93,7 +93,7 @@ def several_nodes(path: Path, settings: Settings) -> Iterator[Finding]:
     """A finding if jobs on several nodes cannot start. The user can submit a job on one node."""
     if not prepares_all(settings):
         cause = f"{path} lacks PrologFlags=Alloc, so other nodes may not be prepared in time"
-        yield Finding("slurm", cause, "set it, or submit with --nodes=1", "user")
+        yield Finding("slurm", cause, "set it, or submit with --nodes=1", "user", code="M-SLURM-2")
 
 
 def plugstack(path: Path, settings: Settings) -> Path:
@@ -104,12 +104,14 @@ def plugstack(path: Path, settings: Settings) -> Path:
 def check(path: Path, settings: Settings) -> Iterator[Finding]:
     if not settings:
         cause = f"{path} names neither prologs nor plug-ins"
-        yield Finding("slurm", cause, "see that slurmd's SLURM_CONF names a file that root can read")
+        yield Finding("slurm", cause, "see that slurmd's SLURM_CONF names a file that root can read", code="M-SLURM-3")
         return
     for name, (wanted, unless_set) in WANTED.items():
         value = settings.get(name.lower(), [unless_set])[-1]
         if wanted not in value.replace(" ", "").split(","):
-            yield Finding("slurm", f"{path} has {name}={value}", f"let {wanted} be in it, and restart slurmd")
+            yield Finding(
+                "slurm", f"{path} has {name}={value}", f"let {wanted} be in it, and restart slurmd", code="M-SLURM-4"
+            )
     yield from _hook("Epilog", path, settings.get("epilog", []), "without it nothing of a job is removed")
 
 
@@ -126,7 +128,9 @@ def limits(path: Path, settings: Settings, taken: Mapping[str, float]) -> Iterat
         set_to = next(((name, settings[name.lower()][-1]) for name in names if name.lower() in settings), None)
         if set_to and set_to[1].isdecimal() and int(set_to[1]) <= seconds:
             cause = f"{path} has {'='.join(set_to)}, and our {hook} may take {seconds:g} s"
-            yield Finding("slurm", cause, f"make it more, or the limits in moorage.yaml less ({EXPLAINED})")
+            yield Finding(
+                "slurm", cause, f"make it more, or the limits in moorage.yaml less ({EXPLAINED})", code="M-SLURM-5"
+            )
 
 
 def accounting(path: Path, settings: Settings) -> Iterator[Finding]:
@@ -134,7 +138,9 @@ def accounting(path: Path, settings: Settings) -> Iterator[Finding]:
     gathers = settings.get("jobacctgathertype", [GATHERS_NOTHING])[-1]
     if settings and gathers != GATHERS:
         cause = f"{path} has JobAcctGatherType={gathers}, so sacct does not count what containers use"
-        yield Finding("slurm", cause, f"set it to {GATHERS}, on all nodes, while no job runs", kind="advice")
+        yield Finding(
+            "slurm", cause, f"set it to {GATHERS}, on all nodes, while no job runs", kind="advice", code="M-SLURM-6"
+        )
 
 
 def devices(path: Path, resources: Iterable[str]) -> Iterator[Finding]:
@@ -142,16 +148,18 @@ def devices(path: Path, resources: Iterable[str]) -> Iterator[Finding]:
     conf = path.with_name(CGROUP_CONF)
     if (names := sorted({*resources})) and read(conf).get("constraindevices", [""])[-1].lower() not in YES:
         cause = f"{conf} lacks ConstrainDevices=yes, so jobs can open devices of other jobs: {', '.join(names)}"
-        yield Finding("slurm", cause, "set it on all nodes, and restart slurmd", kind="advice")
+        yield Finding("slurm", cause, "set it on all nodes, and restart slurmd", kind="advice", code="M-SLURM-7")
 
 
 def _hook(kind: str, conf: Path, patterns: Iterable[str], otherwise: str) -> Iterator[Finding]:
     hooks = [hook for pattern in patterns for hook in _ours(conf.parent / pattern)]
     if not hooks:
         cause = f"no {kind}= of {conf} runs {HOOK}"
-        yield Finding("slurm", cause, f"add the line {kind}={conf.parent}/{kind.lower()}.d/*: {otherwise}")
+        yield Finding(
+            "slurm", cause, f"add the line {kind}={conf.parent}/{kind.lower()}.d/*: {otherwise}", code="M-SLURM-8"
+        )
     elif not any(os.access(hook, os.X_OK) for hook in hooks):
-        yield Finding("slurm", f"{hooks[0]} cannot be executed", f"chmod 755 {hooks[0]}")
+        yield Finding("slurm", f"{hooks[0]} cannot be executed", f"chmod 755 {hooks[0]}", code="M-SLURM-9")
 
 
 def _ours(pattern: Path) -> list[Path]:

@@ -64,12 +64,14 @@ def check(kind: Kind, job: Job, given: Sequence[Range], node: Node) -> Iterator[
         most = max((one.count for one in given), default=0)
         cause = f"user {job.user} has {f'only {most}' if most else 'no'} subordinate {kind.name}s on this node"
         remedy = f"ask the administrator for a range of {ENOUGH} ({kind.file}, or the directory of users)"
-        yield Finding(f"sub{kind.name}", cause, remedy, "user")
+        yield Finding(f"sub{kind.name}", cause, remedy, "user", code="M-SUBID-1")
         return
     for one in given:
         if conflict := next(_conflicts(kind, job, one, node), None):
             cause = f"the subordinate {kind.name}s {one} of user {job.user} {conflict}"
-            yield Finding(f"sub{kind.name}", cause, f"ask the administrator to move them ({kind.file})", "user")
+            yield Finding(
+                f"sub{kind.name}", cause, f"ask the administrator to move them ({kind.file})", "user", code="M-SUBID-2"
+            )
 
 
 def _conflicts(kind: Kind, job: Job, one: Range, node: Node) -> Iterator[str]:
@@ -94,7 +96,9 @@ def whole(kind: Kind, node: Node) -> Iterator[Finding]:
     ranges = sorted(_granted(node.text(kind.file)), key=lambda given: given[1].start)
     causes = chain(_meetings(kind, ranges), _contents(kind, ranges, real))
     for cause in islice(causes, MOST_TOLD):
-        yield Finding(f"sub{kind.name}", f"{kind.file}: {cause}", "move one of them to where nobody's are")
+        yield Finding(
+            f"sub{kind.name}", f"{kind.file}: {cause}", "move one of them to where nobody's are", code="M-SUBID-3"
+        )
 
 
 def _meetings(kind: Kind, ranges: Sequence[tuple[str, Range]]) -> Iterator[str]:

@@ -65,7 +65,7 @@ def choose(offer: Offer, rule: Uplink, wanted: str | None = None) -> Choice:
     usable = [driver for driver in _ordered(rule) if not obstacles[driver]]
     if not usable:
         causes = "; ".join(f"{driver}: {cause}" for driver, cause in obstacles.items() if cause)
-        raise UserError(f"no uplink can be used ({causes})", "install one that fits, or allow it")
+        raise UserError(f"no uplink can be used ({causes})", "install one that fits, or allow it", code="M-UPLINK-5")
     if rule.by == "measure":
         # `none` has no speed.
         usable = [driver for driver in usable if driver != NONE] or usable
@@ -107,7 +107,7 @@ def explain(offer: Offer, rule: Uplink, wanted: str | None = None) -> str:
     try:
         choice = choose(offer, rule, wanted)
     except UserError as error:
-        return "\n".join([*lines, f"chosen: nothing, {error}"])
+        return "\n".join([*lines, f"chosen: nothing, {error.line}"])
     return "\n".join([*lines, f"chosen: {choice.driver}, {choice.reason}"])
 
 
@@ -196,7 +196,7 @@ def _wanted(driver: str, obstacles: Mapping[str, str], rule: Uplink) -> Choice:
     if cause := obstacles.get(driver, "unknown"):
         others = [name for name, obstacle in obstacles.items() if not obstacle and name != NONE]
         remedy = f"leave uplink away, or ask for {' or '.join(others)}" if others else "tell the site"
-        raise UserError(f"uplink={driver} cannot be had on this node ({cause})", remedy)
+        raise UserError(f"uplink={driver} cannot be had on this node ({cause})", remedy, code="M-UPLINK-6")
     return Choice(driver, "the user asked for it")
 
 

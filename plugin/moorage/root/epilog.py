@@ -53,7 +53,7 @@ def _sweep_others(job: int, deadline: Deadline) -> None:
             if found.touched:
                 journal.log(str(found), phase=PHASE, job=found.job)
     except Exception as error:
-        journal.log(f"other jobs were not swept: {error!r}", phase=PHASE, job=job, priority=journal.ERROR)
+        journal.log(f"other jobs were not swept: {error!r} [M-LEFT-2]", phase=PHASE, job=job, priority=journal.ERROR)
 
 
 def _known(job: int) -> State | None:
@@ -65,8 +65,8 @@ def _known(job: int) -> State | None:
 
 def _report(job: int, left: Leftover) -> None:
     grave = journal.ERROR if left.ours else journal.WARNING
-    journal.log(str(left), phase=PHASE, job=job, priority=grave, leftover=left.what)
-    print(f"moorage-epilog: job {job}: {left}", file=sys.stderr)
+    journal.log(left.line, phase=PHASE, job=job, priority=grave, leftover=left.what)
+    print(f"moorage-epilog: job {job}: {left.line}", file=sys.stderr)
 
 
 if __name__ == "__main__":

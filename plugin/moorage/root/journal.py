@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from moorage.common.errors import code_of
 from moorage.common.job import Job
 
 ERROR: Final = 3
@@ -38,8 +39,11 @@ def log(message: str, *, phase: str, job: Job | int | None = None, priority: int
     owner = {"UID": job.uid} if isinstance(job, Job) else {}
     number = job.id if isinstance(job, Job) else job
     about = {"JOB_ID": number, **owner} if number is not None else {}
-    entry = {"MESSAGE": line(message), "PRIORITY": priority, "PHASE": phase, **about}
+    said = line(message)
+    entry = {"MESSAGE": said, "PRIORITY": priority, "PHASE": phase, **about}
     entry |= {name.upper(): value for name, value in fields.items()}
+    if code := code_of(said):
+        entry["CODE"] = code
     with suppress(OSError):
         if not _to_journal({"SYSLOG_IDENTIFIER": IDENTIFIER, **entry}):
             print(_plain(entry), file=sys.stderr, flush=True)

@@ -69,7 +69,10 @@ def take(job: int, limit: float) -> Lock:
         if lock := _attempt(lock_file(job)):
             return lock
         if deadline.passed:
-            raise Busy(f"job {job} is held by another process for more than {limit:g} s: see `fuser {lock_file(job)}`")
+            raise Busy(
+                f"job {job} is held by another process for more than {limit:g} s: see `fuser {lock_file(job)}`",
+                code="M-LEFT-8",
+            )
         time.sleep(min(RETRY, deadline.left))
 
 

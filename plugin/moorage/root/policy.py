@@ -61,7 +61,7 @@ def _person(policy: Policy, job: Applicant, groups: Callable[[], Collection[str]
         return
     if not (policy.groups and groups()):
         named = " and ".join(f"policy.{name}" for name in ("users", "groups") if getattr(policy, name))
-        yield _finding(policy, f"user {job.user} may not use --k8s here", named)
+        yield _finding(policy, f"user {job.user} may not use --k8s here", named, code="M-POLICY-3")
 
 
 def _among(policy: Policy, name: str, what: str, value: str | None, alike: Callable[[str], str]) -> Iterator[Finding]:
@@ -69,10 +69,12 @@ def _among(policy: Policy, name: str, what: str, value: str | None, alike: Calla
     if not allowed or (value is not None and alike(value) in map(alike, allowed)):
         return
     if value is None:
-        yield _finding(policy, f"Slurm does not say which {what} this job has", f"policy.{name}")
+        yield _finding(policy, f"Slurm does not say which {what} this job has", f"policy.{name}", code="M-POLICY-4")
         return
     others = f"submit with --{what.lower()}={' or '.join(allowed)}, or " if len(allowed) <= MOST_SHOWN else ""
-    yield _finding(policy, f"{what} {_shown(value)} may not use --k8s here", f"policy.{name}", others)
+    yield _finding(
+        policy, f"{what} {_shown(value)} may not use --k8s here", f"policy.{name}", others, code="M-POLICY-5"
+    )
 
 
 def _folded(name: str) -> str:
@@ -84,14 +86,14 @@ def _size(policy: Policy, job: Applicant) -> Iterator[Finding]:
     if policy.most_nodes is None:
         return
     if job.nodes is None:
-        yield _finding(policy, "Slurm does not say how many nodes this job has", "policy.most_nodes")
+        yield _finding(policy, "Slurm does not say how many nodes this job has", "policy.most_nodes", code="M-POLICY-6")
     elif job.nodes > policy.most_nodes:
         cause = f"this job has {job.nodes} nodes, and one with --k8s may have {policy.most_nodes}"
-        yield _finding(policy, cause, "policy.most_nodes", f"ask for nodes={policy.most_nodes}, or ")
+        yield _finding(policy, cause, "policy.most_nodes", f"ask for nodes={policy.most_nodes}, or ", code="M-POLICY-7")
 
 
-def _finding(policy: Policy, cause: str, name: str, other: str = "") -> Finding:
-    return Finding(CHECK, f"{cause} ({name})", f"{other}ask {policy.contact}", "user")
+def _finding(policy: Policy, cause: str, name: str, other: str = "", *, code: str = "") -> Finding:
+    return Finding(CHECK, f"{cause} ({name})", f"{other}ask {policy.contact}", "user", code=code)
 
 
 def _shown(word: str) -> str:

@@ -69,7 +69,13 @@ def _cleared(job: Job, config: Config, ending: Ending | None = None) -> list[Fin
         journal.log(f"left behind: {leftover}", phase=PHASE, job=job, priority=journal.WARNING)
     remedy = "submit the job again, or tell the administrator of this node"
     return [
-        Finding("leftover", f"job {job.id} was here before, and {one}", remedy, "node" if one.ours else "user")
+        Finding(
+            "leftover",
+            f"job {job.id} was here before, and {one}",
+            remedy,
+            "node" if one.ours else "user",
+            code="M-LEFT-9",
+        )
         for one in left
     ]
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from moorage.common import participants
-from moorage.common.errors import MoorageError, UsageError, UserError
+from moorage.common.errors import MoorageError, UsageError, UserError, told
 from moorage.common.job import Job
 from moorage.common.participants import Participants
 from moorage.common.spec import HOOK, Spec, parse
@@ -72,7 +72,7 @@ def prolog(environ: Mapping[str, str]) -> int:
         return GOES_ON
     if not known.asked:
         # There may be no Epilog any more that would remove a refusal.
-        journal.log(f"leaves no refusal: {found[0]}", phase=PHASE, job=known.job, priority=journal.WARNING)
+        journal.log(f"leaves no refusal: {found[0].line}", phase=PHASE, job=known.job, priority=journal.WARNING)
         return GOES_ON
     _refuse(known.job, found)
     _put_on_record(known, found[0])
@@ -119,7 +119,7 @@ def _configure(known: Known, facts: Facts) -> list[Finding]:
     try:
         known.config = load(facts=facts)
     except UserError as error:
-        return [Finding("configuration", error.what, error.remedy, "site")]
+        return [Finding("configuration", error.what, error.remedy, "site", code=error.code)]
     return []
 
 
@@ -127,7 +127,7 @@ def _spec(environ: Mapping[str, str]) -> Spec:
     try:
         return parse(environ.get(HOOK, "0"))
     except UsageError as error:
-        raise Refused([Finding("spec", error.what, error.remedy, "user")]) from error
+        raise Refused([Finding("spec", error.what, error.remedy, "user", code=error.code)]) from error
 
 
 def _uplink(spec: Spec, config: Config, around: Surroundings) -> uplink.Choice:
@@ -166,7 +166,7 @@ def _policy(job: Job, rule: Policy, environ: Mapping[str, str], spec: Spec) -> I
 def _outfit(facts: Facts, environ: Mapping[str, str]) -> Outfit:
     """The hardware of the job, by the resources that Slurm gave it."""
     there, wrong = features.examine(facts=facts)
-    demand(Finding(features.CHECK, fault.what, fault.remedy, "site") for fault in wrong)
+    demand(Finding(features.CHECK, fault.what, fault.remedy, "site", code=fault.code) for fault in wrong)
     given = features.outfit(there, features.allotted(environ), facts)
     demand(given.faults)
     return given
@@ -191,14 +191,16 @@ def _put_on_record(known: Known, found: Finding) -> None:
 
 def _refuse(job: Job | None, findings: list[Finding]) -> None:
     for found in findings:
-        journal.log(str(found), phase=PHASE, job=job, priority=journal.ERROR, check=found.check, fault=found.fault)
+        journal.log(found.line, phase=PHASE, job=job, priority=journal.ERROR, check=found.check, fault=found.fault)
     if job:
         try:
             rundir.prepare()
-            rundir.refuse(job, str(findings[0]))
+            rundir.refuse(job, findings[0].line)
         except (OSError, MoorageError) as error:
             # Without a run directory `moorage run` fails the job as well, but cannot say why.
-            journal.log(f"could not leave a refusal for the job: {error}", phase=PHASE, job=job, priority=journal.ERROR)
+            journal.log(
+                f"could not leave a refusal for the job: {told(error)}", phase=PHASE, job=job, priority=journal.ERROR
+            )
 
 
 if __name__ == "__main__":

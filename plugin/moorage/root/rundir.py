@@ -55,7 +55,7 @@ def prepare() -> None:
     job.RUN.mkdir(mode=0o755, exist_ok=True)
     status = job.RUN.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise MoorageError(f"{job.RUN} is not a directory that only root can write: remove it")
+        raise MoorageError(f"{job.RUN} is not a directory that only root can write: remove it", code="M-NODE-8")
     if stat.S_IMODE(status.st_mode) != 0o755:
         job.RUN.chmod(0o755)
 

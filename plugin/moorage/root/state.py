@@ -197,7 +197,9 @@ def load(job: int) -> State | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise MoorageError(f"{path} cannot be understood ({error!r}): find by hand what it named") from error
+        raise MoorageError(
+            f"{path} cannot be understood ({error!r}): find by hand what it named", code="M-LEFT-10"
+        ) from error
 
 
 def forget(job: int) -> None:

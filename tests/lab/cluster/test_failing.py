@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.faults.fault import CODE
 from virtual.build.payload import CARRIED, IMAGE
 from virtual.guest.broken_node import configured
 from virtual.guest.cluster import Cluster
@@ -27,7 +28,7 @@ STOPS = "/usr/local/bin/kind-that-stops"
 SETTINGS = f"kubernetes: {json.dumps({'image': IMAGE, 'kind': STOPS, 'patience': 1})}"
 LIMIT = 60
 PHASE = "installing the pod network"
-LINE = re.compile(rf"^moorage: {PHASE}: not done after {LIMIT} s \(more in (/\S+)\)$", re.MULTILINE)
+LINE = re.compile(rf"^moorage: {PHASE}: not done after {LIMIT} s{CODE} \(more in (/\S+)\)$", re.MULTILINE)
 PARTS = {"cause", "phases", "this job", "srun and the tasks", "root's parts on n1"}
 PARTS |= {f"{log} on n1" for log in ("kind", "node container", "pods", "containers", "containerd", "kubelet")}
 FILES = {"kubeadm": "/kind/kubeadm.conf", "administrator": "/etc/kubernetes/admin.conf"}
@@ -67,7 +68,7 @@ def test_a_phase_that_runs_out_is_named_and_all_that_helps_is_kept(lab: Cluster)
 
 def check_parts(found: dict[str, str]) -> None:
     assert found.keys() >= PARTS
-    assert found["cause"] == f"{PHASE}: not done after {LIMIT} s"
+    assert re.fullmatch(f"{PHASE}: not done after {LIMIT} s{CODE}", found["cause"]), found["cause"]
     assert "creating the node container" in found["phases"]
     # What was said of the secrets is there, without them.
     assert "Starting control-plane" in found["kind on n1"]

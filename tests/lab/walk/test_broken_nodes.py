@@ -8,6 +8,7 @@ import pytest
 
 from support.breakable import breakable
 from support.faults.catalogue import AGENT, DRAINS, FAILS
+from support.faults.fault import CODE
 from support.figures import Figures
 from virtual.guest.broken_node import Outcome, during, prologs
 from virtual.guest.cluster import Cluster
@@ -53,7 +54,7 @@ def test_what_fails_a_job(outcomes: dict[str, Outcome], name: str) -> None:
     """One line, nothing else made, and nothing for slurmd to hold against the node."""
     found = outcomes[name]
     assert (found.code, found.said, found.made, found.gone) == (0, "", ["refusal", "release"], True), found
-    assert re.fullmatch(FAILS[name] + "\n", found.refusal), found.refusal
+    assert re.fullmatch(FAILS[name] + CODE + "\n", found.refusal), found.refusal
 
 
 @ON_ONE_RELEASE
@@ -61,7 +62,7 @@ def test_what_fails_a_job(outcomes: dict[str, Outcome], name: str) -> None:
 def test_what_drains_the_node(outcomes: dict[str, Outcome], name: str) -> None:
     found = outcomes[name]
     assert (found.code, found.gone) == (1, True), found
-    assert re.fullmatch(DRAINS[name], found.journal), found.journal
+    assert re.fullmatch(DRAINS[name] + CODE, found.journal), found.journal
 
 
 @ON_ONE_RELEASE
@@ -77,7 +78,7 @@ def test_a_job_ends_with_the_line_and_the_node_is_idle(lab: Cluster, name: str) 
     array = number(during(shell, name, submission("alice"), ok=(1,)).stdout)
     lab.wait_idle(limit=60)
     (said,) = outputs(shell, array, "alice")
-    assert re.fullmatch("moorage: " + (FAILS | NO_HOOK)[name], said), said
+    assert re.fullmatch("moorage: " + (FAILS | NO_HOOK)[name] + CODE, said), said
     assert ends(shell, array) == ["FAILED|1:0"]
 
 

@@ -51,7 +51,7 @@ BAD = {
     "clüster=none": "character 3 is not printable ASCII",
     "x" * 1025: "it is 1025 bytes long",
 }
-OTHERS = "moorage: --k8s works with sbatch alone: put the commands into a script and submit it with sbatch --k8s"
+OTHERS = "moorage: --k8s works with sbatch alone: put the commands into a script for sbatch --k8s [M-SHIM-3]"
 
 
 def test_a_spec_that_makes_no_sense_is_refused_before_anything_is_submitted(lab: Cluster, figures: Figures) -> None:

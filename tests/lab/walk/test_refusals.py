@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
+from support.faults.fault import CODE
 from support.figures import Figures
 from virtual.guest.broken_node import configured, during
 from virtual.guest.cluster import Cluster
@@ -14,9 +16,9 @@ from virtual.jobs.arrays import RAN, ends, number, outputs, refusal, submission
 TIMES = {"trixie": 20, "unstable": 5}
 CAROL = (
     "moorage: user carol has no subordinate uids on this node: "
-    "ask the administrator for a range of 65536 (/etc/subuid, or the directory of users)"
+    "ask the administrator for a range of 65536 (/etc/subuid, or the directory of users) [M-SUBID-1]"
 )
-ROOT = "moorage: root cannot use --k8s: submit the job as a user"
+ROOT = "moorage: root cannot use --k8s: submit the job as a user [M-USER-1]"
 # What was asked for of the node, and what its agent makes of it.
 TOO_SMALL = {
     "memory for Podman": (
@@ -93,7 +95,8 @@ def test_a_job_against_a_rule_of_the_sites_is_told_which(lab: Cluster, rule: str
     with configured(shell, f"policy: {{{rule}, contact: the captain}}"):
         array = number(shell.run(submission("alice", 1, *options), ok=(1,)).stdout)
         lab.wait_idle(limit=60)
-    assert outputs(shell, array, "alice") == [f"moorage: {line}ask the captain"]
+    (said,) = outputs(shell, array, "alice")
+    assert re.fullmatch(re.escape(f"moorage: {line}ask the captain") + CODE, said), said
     assert ends(shell, array) == ["FAILED|1:0"]
 
 

@@ -19,11 +19,11 @@ from moorage.node.finding import Finding
 from moorage.node.hostfiles import Node
 from moorage.node.uplink_speed import Record, Speed, Spread
 from moorage.root.state import State
+from support.coded_lines import explained
 from support.fakes import FakeCommand
 from support.faults.changes import away
 from support.faults.fault import Effect
 from support.faults.made_up import FAULTS, broken, pattern
-from support.guide import explained
 from support.node import JOB, LIMITS, USER
 from support.peers import Peer
 from support.site import IMAGE, REPOSITORY, Site
@@ -95,7 +95,9 @@ def test_a_fault_is_found_as_long_as_it_lasts_and_nothing_else(name: str, site: 
         assert report.faults == ([] if FAULTS[name].effect is Effect.ADVICE else report.findings)
         assert report.left_out == []
         assert all(finding.remedy and "\n" not in str(finding) for finding in report.findings)
-        assert all(explained(finding.check, finding.cause) for finding in report.findings), "the guide has no such line"
+        assert all(explained(one.code, one.cause, one.remedy) for one in report.findings), (
+            "the catalogue has no such line"
+        )
     assert examined(site).findings == []
 
 
@@ -206,7 +208,7 @@ def test_slurms_health_check_ends_in_time_and_drains_for_a_fault(site: Site) -> 
     (site.slurm / "moorage.so").unlink()
     assert timed_check(script, site) < IN_TIME
     ((*_, reason),) = scontrol.calls
-    assert reason == f"Reason=moorage: shim: {SHIM_GONE.format(site.slurm)}"
+    assert reason == f"Reason=moorage: shim: {SHIM_GONE.format(site.slurm)} [M-SHIM-9]"
 
 
 def test_slurms_health_check_drains_for_no_job_that_has_left_something(site: Site) -> None:

@@ -26,8 +26,8 @@ import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-TELL = "tell the administrator"
-BATCH_ALONE = "moorage: --k8s works with sbatch alone: put the commands into a script and submit it with sbatch --k8s\n"
+TELL = "tell the administrator [M-SHIM-2]"
+BATCH_ALONE = "moorage: --k8s works with sbatch alone: put the commands into a script for sbatch --k8s [M-SHIM-3]\n"
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ class TestSubmission:
         slurm = answering(f'PYTHONPATH={package} exec {sys.executable} -B -m moorage "$@"')
         assert slurm("sbatch", "--k8s=cluster=none").kept("hook")[HOOK] == "cluster=none"
         done = slurm("sbatch", "--k8s=clutser=none")
-        line = "sbatch: error: moorage: --k8s: unknown key 'clutser': did you mean cluster=none?\n"
+        line = "sbatch: error: moorage: --k8s: unknown key 'clutser': did you mean cluster=none? [M-SPEC-7]\n"
         assert (done.code, done.stderr) == (1, line)
 
 
@@ -181,7 +181,7 @@ class TestCheck:
 
     def test_a_missing_program(self, programs: Path) -> None:
         done = Slurm(programs, programs / "moorage.so", Path("/nowhere/moorage"))("sbatch", "--k8s=1")
-        line = f"{NO_CHECK} /nowhere/moorage: No such file or directory: tell the administrator\n"
+        line = f"{NO_CHECK} /nowhere/moorage: No such file or directory: tell the administrator [M-SHIM-1]\n"
         assert (done.code, done.stderr) == (1, line)
 
     def test_nothing_of_the_user_is_in_its_environment(self, answering: Callable[[str], Slurm], tmp_path: Path) -> None:

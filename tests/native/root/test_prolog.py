@@ -18,6 +18,7 @@ from moorage.common import command
 from moorage.common import job as jobs
 from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
+from moorage.common.errors import code_of
 from moorage.common.hardware import Bind
 from moorage.common.job import Job
 from moorage.linux import mounts
@@ -98,8 +99,10 @@ def everything(place: Path) -> list[str]:
 
 
 def refusal() -> str:
+    """The line without its code."""
     assert {path.name for path in JOB.run.iterdir()} == {"refusal", "release"}
-    return JOB.refusal.read_text()
+    text = JOB.refusal.read_text()
+    return text.replace(f" [{code_of(text)}]", "")
 
 
 def records(place: Path) -> list[dict[str, Any]]:

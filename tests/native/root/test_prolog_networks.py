@@ -17,6 +17,7 @@ from moorage.common import command
 from moorage.common import job as jobs
 from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring, Segment, WayOut
+from moorage.common.errors import code_of
 from moorage.common.job import Job
 from moorage.linux import mounts
 from moorage.linux.links import links
@@ -105,9 +106,11 @@ def run(**changed: str) -> int:
 
 
 def refusal() -> str:
+    """The line without its code."""
     assert {path.name for path in JOB.run.iterdir()} == {"refusal", "release"}
     assert job_networks.left(JOB.id) == []
-    return JOB.refusal.read_text()
+    text = JOB.refusal.read_text()
+    return text.replace(f" [{code_of(text)}]", "")
 
 
 def clear() -> None:

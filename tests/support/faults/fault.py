@@ -8,6 +8,8 @@ from support.faults.changes import Change
 from support.faults.places import Places
 
 How = Callable[[Places], Change]
+# The code at the end of a line, where a job or the journal shows it.
+CODE = r" \[M-[A-Z]+-[0-9]+\]"
 
 
 class Effect(Enum):

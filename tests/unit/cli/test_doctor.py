@@ -158,7 +158,7 @@ def test_an_unknown_user_is_one_more_finding(give: Give, capsys: pytest.CaptureF
     assert called("--user", "no-such-user") == 1
     assert capsys.readouterr().out.splitlines()[:2] == [
         f"sysctl: {SYSCTL}",
-        "user: there is no user 'no-such-user' on this node: give another name to --user",
+        "user: there is no user 'no-such-user' on this node: give another name to --user [M-CHECK-1]",
     ]
 
 

@@ -43,7 +43,7 @@ def test_config_of_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.Captu
     said = capsys.readouterr()
     assert (said.out, said.err) == (
         "",
-        f"moorage: there is no file {tmp_path}/missing.yaml: name a configuration file\n",
+        f"moorage: there is no file {tmp_path}/missing.yaml: name a configuration file [M-COMMAND-5]\n",
     )
 
 

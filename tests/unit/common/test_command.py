@@ -45,7 +45,7 @@ class TestEnding:
         with pytest.raises(CommandFailed) as caught:
             run(script("echo out; echo first >&2; echo last >&2; exit 3"))
         failure = caught.value
-        assert (failure.code, failure.stdout, failure.stderr) == (3, "out\n", "first\nlast\n")
+        assert (failure.status, failure.stdout, failure.stderr) == (3, "out\n", "first\nlast\n")
         assert failure.argv[0] == "sh"
         assert failure.reason == "exit code 3"
         assert str(failure).endswith("script: exit code 3: last")
@@ -62,7 +62,7 @@ class TestEnding:
     def test_a_signal_is_named(self, script: Script, number: int, name: str) -> None:
         with pytest.raises(CommandFailed, match=f"killed by {name}") as caught:
             run(script(f"kill -{int(number)} $$"))
-        assert caught.value.code == -number
+        assert caught.value.status == -number
 
     def test_undecodable_output_is_shown_not_lost(self, script: Script) -> None:
         assert run(script(r"printf 'a\377b'")).stdout == r"a\xffb"
@@ -207,7 +207,7 @@ class TestLimit:
     def test_output_so_far_is_kept(self, script: Script) -> None:
         with pytest.raises(CommandTimeout) as caught:
             run(script("echo out; echo err >&2; sleep 600"), limit=1)
-        assert (caught.value.stdout, caught.value.stderr, caught.value.code) == ("out\n", "err\n", None)
+        assert (caught.value.stdout, caught.value.stderr, caught.value.status) == ("out\n", "err\n", None)
 
     def test_it_holds_for_one_that_never_stops_printing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(command, "READ_SIZE", 1)
@@ -280,7 +280,7 @@ class TestChild:
                 assert watch.until(lambda: child.ended, Deadline(10))
             with pytest.raises(CommandFailed, match=r"exit code 7, see .*log: why") as failed:
                 child.check()
-        assert failed.value.code == 7
+        assert failed.value.status == 7
 
     def test_it_does_not_outlive_the_block_nor_does_its_group(self, tmp_path: Path) -> None:
         log = tmp_path / "log"

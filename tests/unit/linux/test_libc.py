@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from moorage.linux import libc
-from support.wording import PLUGIN
+from support.coded_lines import PLUGIN
 
 MISSING = Path("/nonexistent/place")
 HOW = struct.pack("=3Q", os.O_RDONLY | os.O_DIRECTORY, 0, 0)

@@ -46,6 +46,7 @@ def test_as_json_has_it() -> None:
         "remedy": "boot another",
         "owner": "user",
         "kind": "room",
+        "code": "",
         "fault": "room",
     }
 

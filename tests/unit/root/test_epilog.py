@@ -49,8 +49,8 @@ def test_what_is_left_is_named(cleared: list[tuple[int, float]], capsys: pytest.
         epilog.main()
     assert ended.value.code == 1
     said = capsys.readouterr().err
-    assert "moorage-epilog: job 17: process 4711 (sh) is left: it does not end\n" in said
-    assert "moorage-epilog: job 17: mount /run/moorage/17 is left: busy\n" in said
+    assert "moorage-epilog: job 17: process 4711 (sh) is left: it does not end [M-LEFT-1]\n" in said
+    assert "moorage-epilog: job 17: mount /run/moorage/17 is left: busy [M-LEFT-1]\n" in said
     assert "moorage: job 16 epilog: job 16 was removed\n" in said
     assert "job 15" not in said
 

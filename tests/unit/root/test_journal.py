@@ -66,6 +66,13 @@ def test_a_users_words_stay_one_message(ear: socket.socket, said: str, written: 
     assert (entry["PRIORITY"], entry["JOB_ID"]) == ("6", "17")
 
 
+def test_the_code_of_a_line_is_a_field(ear: socket.socket) -> None:
+    log("no room: free some [M-STORE-7]", phase="prolog", job=JOB)
+    assert heard(ear)["CODE"] == "M-STORE-7"
+    log("mounted", phase="prolog", job=JOB)
+    assert "CODE" not in heard(ear)
+
+
 def test_lines_in_a_field_make_no_other_fields() -> None:
     text = encoded({"A": "x\nJOB_ID=1", "B": 2})
     assert text == b"A\n" + (10).to_bytes(8, "little") + b"x\nJOB_ID=1\nB=2\n"

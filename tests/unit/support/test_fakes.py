@@ -36,7 +36,7 @@ def test_it_answers_as_told(fake_command: Fake) -> None:
     fake_command("kind", stdout="some 'quoted' $output\n", stderr="100 % wrong\\n", code=7)
     with pytest.raises(CommandFailed) as failure:
         run(["kind"])
-    assert (failure.value.code, failure.value.stdout, failure.value.stderr) == (
+    assert (failure.value.status, failure.value.stdout, failure.value.stderr) == (
         7,
         "some 'quoted' $output\n",
         "100 % wrong\\n",

@@ -72,7 +72,11 @@ def _overlaps(config: Config) -> Iterator[UserError]:
         ours, theirs = attrgetter(one, other)(config)
         if overlap(ours, theirs):
             place = config.sources.get(one) or config.source(other)
-            yield UserError(f"{place}: {one} is {ours}, and {other} is {theirs}", "give each a network of its own")
+            yield UserError(
+                f"{place}: {one} is {ours}, and {other} is {theirs}",
+                "give each a network of its own",
+                code="M-CONFIG-1",
+            )
 
 
 def checked(kind: type[Kind], given: Iterable[Entry], path: Path, /, **more: Any) -> tuple[Kind, list[UserError]]:  # noqa: ANN401
@@ -98,7 +102,7 @@ def checked(kind: type[Kind], given: Iterable[Entry], path: Path, /, **more: Any
 def _reader(place: str, name: str, known: Mapping[str, Reader]) -> Reader:
     if name in known:
         return known[name]
-    raise UserError(f"{place}: there is no key {name}", _meant(name, known))
+    raise UserError(f"{place}: there is no key {name}", _meant(name, known), code="M-CONFIG-2")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
@@ -129,4 +133,4 @@ def _value(place: str, entry: Entry, reader: Reader) -> object:
         return reader(entry.value)
     except ValueError as error:
         given = "empty" if entry.value is None else repr(entry.value)
-        raise UserError(f"{place}: {entry.name} is {given}", f"give {error}") from None
+        raise UserError(f"{place}: {entry.name} is {given}", f"give {error}", code="M-CONFIG-3") from None

@@ -56,6 +56,11 @@ class Leftover:
     def __str__(self) -> str:
         return f"{self.what} {self.name} is left: {self.cause}"
 
+    @property
+    def line(self) -> str:
+        """The text as people read it: with its code."""
+        return f"{self.what} {self.name} is left: {self.cause} [M-LEFT-1]"
+
 
 def clean_up(job: int, deadline: Deadline, ending: Ending | None = None) -> list[Leftover]:
     """End and remove all that this job has on this node, and return what is left; `ending` goes into the record."""

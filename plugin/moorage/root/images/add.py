@@ -52,12 +52,16 @@ def source(given: str) -> Source:
     path = Path(given)
     if given.startswith(("/", "./", "../")) or path.exists():
         if not path.exists():
-            raise UserError(f"there is no {given}", "give the path of an archive or of an OCI directory")
+            raise UserError(
+                f"there is no {given}", "give the path of an archive or of an OCI directory", code="M-IMAGE-4"
+            )
         return Source("directory" if path.is_dir() else "file", os.fspath(path.absolute()))
     place = given.removeprefix("docker://")
     first = place.partition("/")[0]
     if not is_name(place) or "/" not in place or not ("." in first or ":" in first or first == "localhost"):
-        raise UsageError(f"{given[:200]!r} is neither a file nor a full name", "give REGISTRY/NAME:TAG, or a path")
+        raise UsageError(
+            f"{given[:200]!r} is neither a file nor a full name", "give REGISTRY/NAME:TAG, or a path", code="M-IMAGE-5"
+        )
     return Source("registry", place)
 
 
@@ -142,14 +146,20 @@ def _added(said: str, images: list[Image]) -> list[Image]:
     words = [line.rpartition(" ")[2].removeprefix("sha256:") for line in said.split("\n") if line.strip()]
     found = {image.id: image for image in (catalog.find(images, word) for word in words)}
     if not found:
-        raise UserError("there is no image in it", "give an archive that `podman save` or `docker save` has written")
+        raise UserError(
+            "there is no image in it",
+            "give an archive that `podman save` or `docker save` has written",
+            code="M-IMAGE-6",
+        )
     return list(found.values())
 
 
 def _rename(store: Store, before: list[Image], added: list[Image], name: str) -> None:
     """Give the one added image this name. Names that the archive brought go back to their earlier images."""
     if len(added) != 1:
-        raise UserError(f"there are {len(added)} images in it, which cannot have one name", "leave out --name")
+        raise UserError(
+            f"there are {len(added)} images in it, which cannot have one name", "leave out --name", code="M-IMAGE-7"
+        )
     owners = {old: image.id for image in before for old in image.names}
     store.podman("tag", added[0].id, name)
     for brought in set(added[0].names) - {node_image.full_names(name)[0]}:
@@ -161,8 +171,10 @@ def _rename(store: Store, before: list[Image], added: list[Image], name: str) ->
 
 def _insist_on_names(before: list[Image], after: list[Image], replace: bool) -> None:
     if catalog.unnamed(catalog.new(before, after)):
-        raise UserError("the image has no name of its own", "give it one with --name")
+        raise UserError("the image has no name of its own", "give it one with --name", code="M-IMAGE-8")
     for name, owner in catalog.moved(before, after).items():
         if not replace:
             what = f"{name} is another image here already ({owner[: catalog.SHOWN_ID]})"
-            raise UserError(what, "remove that first, give this one another with --name, or say --replace")
+            raise UserError(
+                what, "remove that first, give this one another with --name, or say --replace", code="M-IMAGE-9"
+            )

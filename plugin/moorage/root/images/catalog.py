@@ -53,9 +53,13 @@ def find(images: Iterable[Image], wanted: str) -> Image:
         case [image]:
             return image
         case []:
-            raise UserError(f"the store has no image {wanted}", "`moorage image list` shows what it has")
+            raise UserError(
+                f"the store has no image {wanted}", "`moorage image list` shows what it has", code="M-IMAGE-10"
+            )
         case _:
-            raise UserError(f"more than one image is called {wanted}", "give a full name, or more of its id")
+            raise UserError(
+                f"more than one image is called {wanted}", "give a full name, or more of its id", code="M-IMAGE-11"
+            )
 
 
 def moved(before: Iterable[Image], after: Iterable[Image]) -> dict[str, str]:

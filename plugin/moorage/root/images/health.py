@@ -80,10 +80,12 @@ def _place(store: Store) -> Iterator[Finding]:
     for place in (store.path, store.graph):
         status = place.lstat() if place.exists() else None
         if status and (not stat.S_ISDIR(status.st_mode) or status.st_uid != 0 or stat.S_IMODE(status.st_mode) & 0o077):
-            yield Finding(CHECK, f"{place} is not root's alone", f"chown root {place}; chmod 700 {place}")
+            yield Finding(
+                CHECK, f"{place} is not root's alone", f"chown root {place}; chmod 700 {place}", code="M-STORE-1"
+            )
     if mounts.holding(store.path.resolve(), mounts.table()).kind == "overlay":
         cause = f"the store {store.path} lies on an overlay, on which containers cannot run"
-        yield Finding(CHECK, cause, "set store.path to a directory on a disk")
+        yield Finding(CHECK, cause, "set store.path to a directory on a disk", code="M-STORE-2")
 
 
 def _view(settings: Settings, store: Store, shown_by: Callable[[], Way | None]) -> Iterator[Finding]:
@@ -91,23 +93,29 @@ def _view(settings: Settings, store: Store, shown_by: Callable[[], Way | None]) 
     try:
         found = shown_by()
     except UserError as error:
-        yield Finding(CHECK, error.what, error.remedy)
+        yield Finding(CHECK, error.what, error.remedy, code=error.code)
         return
     if found and found.kind == "copy" and settings.view != "copy":
         cause = f"{found.reason}, so that each user's first job copies {_amount(store)}"
-        yield Finding(CHECK, cause, "move store.path to ext4 or XFS, or accept it with store.view: copy", kind="advice")
+        yield Finding(
+            CHECK,
+            cause,
+            "move store.path to ext4 or XFS, or accept it with store.view: copy",
+            kind="advice",
+            code="M-STORE-3",
+        )
 
 
 def _images(store: Store, every_byte: bool) -> Iterator[Finding]:
     try:
         there = images(store)
     except MoorageError as error:
-        yield Finding(CHECK, str(error), "fill the store anew")
+        yield Finding(CHECK, str(error), "fill the store anew", code="M-STORE-4")
         return
     verify: verification.Verify = verification.verify if every_byte else verification.outline
     for image in there:
         for problem in _problems(verify, store, image):
-            yield Finding(CHECK, f"image {image.label}: {problem}", ANEW)
+            yield Finding(CHECK, f"image {image.label}: {problem}", ANEW, code="M-STORE-5")
 
 
 def _problems(verify: verification.Verify, store: Store, image: Image) -> Iterator[str]:

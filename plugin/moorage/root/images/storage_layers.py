@@ -65,7 +65,9 @@ def chain(graph: Path, image: str) -> list[Layer]:
     while at:
         # The second visit of a layer shows a circle.
         if at not in known or known[at] in found:
-            raise MoorageError(f"image {image[:12]} lacks its layer {at[:12]}: remove it, and add it again")
+            raise MoorageError(
+                f"image {image[:12]} lacks its layer {at[:12]}: remove it, and add it again", code="M-STORE-6"
+            )
         found.append(known[at])
         at = known[at].parent
     if not found:

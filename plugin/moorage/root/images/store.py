@@ -123,7 +123,7 @@ class Store:
         free = space.f_bavail * space.f_frsize
         if free < self.keep_free:
             what = f"only {shown_size(free >> 20 << 20)} are left on the disk of {self.path}"
-            raise Taken(what, "make room, add a smaller image, or make store.keep_free smaller")
+            raise Taken(what, "make room, add a smaller image, or make store.keep_free smaller", code="M-STORE-7")
 
     def _remove_temporary(self) -> None:
         """Remove what a killed Podman was unpacking."""
@@ -149,13 +149,15 @@ class Store:
         lies_on = mounts.holding(self.path.resolve(), mounts.table())
         if lies_on.kind == "overlay":
             what = f"the store {self.path} lies on an overlay ({lies_on.point}), on which containers cannot run"
-            raise UserError(what, "set store.path to a directory on a disk")
+            raise UserError(what, "set store.path to a directory on a disk", code="M-STORE-8")
 
 
 def _insist_on_ownership(place: Path) -> None:
     status = place.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-        raise MoorageError(f"{place} is not a directory of root's alone: chown root {place}; chmod 700 {place}")
+        raise MoorageError(
+            f"{place} is not a directory of root's alone: chown root {place}; chmod 700 {place}", code="M-STORE-9"
+        )
 
 
 def _take(descriptor: int, path: Path) -> None:
@@ -163,10 +165,10 @@ def _take(descriptor: int, path: Path) -> None:
     deadline = Deadline(COPYING)
     while not flock.try_lock(descriptor, flock.EXCLUSIVE):
         if not flock.try_lock(descriptor, flock.SHARED):
-            raise UserError(f"another command is at work on {path}", "wait until it has ended")
+            raise UserError(f"another command is at work on {path}", "wait until it has ended", code="M-STORE-10")
         flock.unlock(descriptor)
         if deadline.passed:
-            raise UserError(f"jobs are copying images from {path}", "wait until they have started")
+            raise UserError(f"jobs are copying images from {path}", "wait until they have started", code="M-STORE-11")
         time.sleep(flock.RETRY)
 
 

@@ -78,7 +78,7 @@ class TimeLeft:
 
     def expired(self) -> Taken:
         what = f"the node's images were not copied for this user within {self.limit:g} s"
-        return Taken(what, "submit the job anew, which goes on from there, or have wait.copy raised")
+        return Taken(what, "submit the job anew, which goes on from there, or have wait.copy raised", code="M-STORE-12")
 
 
 @dataclass

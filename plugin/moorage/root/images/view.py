@@ -49,7 +49,7 @@ def choose(wanted: ViewKind, trouble: str) -> Way:
     if not trouble:
         return Way("idmap", "an overlay over a mapped mount of the store works" if wanted == "auto" else "store.view")
     if wanted == "idmap":
-        raise UserError(f"store.view is idmap, and {trouble}", "set it to auto or copy")
+        raise UserError(f"store.view is idmap, and {trouble}", "set it to auto or copy", code="M-STORE-13")
     return Way("copy", trouble)
 
 
@@ -81,7 +81,9 @@ def make(job: Job, store: Store, way: Way, whose: Owners, limit: float) -> Path:
     `remove` removes it, and so does the removal of the run directory.
     """
     if not exists(store):
-        raise UserError(f"the store {store.path} has no images", "ask the administrator for `moorage image add`")
+        raise UserError(
+            f"the store {store.path} has no images", "ask the administrator for `moorage image add`", code="M-STORE-14"
+        )
     point = place(job)
     with ExitStack() as undo:
         undo.callback(remove, job)

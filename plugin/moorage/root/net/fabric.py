@@ -66,7 +66,9 @@ class Fabric:
     def of(cls, job: int, interface: str, mtu: int, hosts: Sequence[IPv4Address], place: int, site: Site) -> Self:
         """The fabric of a job over an interface with this MTU; a UserError if it is not possible."""
         if len(hosts) > MOST_HOSTS:
-            raise UserError(f"this job has {len(hosts)} nodes", f"a fabric joins at most {MOST_HOSTS}")
+            raise UserError(
+                f"this job has {len(hosts)} nodes", f"a fabric joins at most {MOST_HOSTS}", code="M-FABRIC-6"
+            )
         if fault := network_demands.packets(interface, mtu):
             raise fault
         own = mtu - network_demands.OVERHEAD
@@ -293,12 +295,15 @@ def _told(fabric: Fabric) -> Iterator[None]:
                 raise Taken(
                     f"network {fabric.vni}, which job {fabric.job} gets by its number, is in use on this node",
                     "submit it again: it gets another number",
+                    code="M-FABRIC-7",
                 ) from error
             case errno.EADDRINUSE:
                 raise UserError(
-                    f"UDP port {fabric.port}, the fabric's, is in use on this node", "free it, or choose another"
+                    f"UDP port {fabric.port}, the fabric's, is in use on this node",
+                    "free it, or choose another",
+                    code="M-FABRIC-8",
                 ) from error
             case errno.EOPNOTSUPP:
                 cause = "this kernel has no VXLAN, or no nf_tables with the family netdev"
-                raise UserError(cause, "modprobe vxlan nf_tables nft_fwd_netdev") from error
+                raise UserError(cause, "modprobe vxlan nf_tables nft_fwd_netdev", code="M-FABRIC-9") from error
         raise

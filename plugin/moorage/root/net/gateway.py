@@ -67,7 +67,9 @@ class Gateway:
         with links() as here:
             outside = here.default_link()
             if outside is None:
-                raise MoorageError("this node has no default route: there is no outside for containers to reach")
+                raise MoorageError(
+                    "this node has no default route: there is no outside for containers to reach", code="M-UPLINK-7"
+                )
             network = free_network(site.pool, job, here.networks())
             return cls(job, network, here.mtu(outside), fabric_port, site.refused, site.connections)
 
@@ -107,7 +109,9 @@ def plug(gateway: Gateway, namespace: int, name: str) -> None:
         here.give_address(end, gateway.outer)
         if any(address.network.overlaps(gateway.network) for index, address in here.addresses() if index != end):
             here.remove([gateway.host_end])
-            raise MoorageError(f"the network of job {gateway.job}, {gateway.network}, is used by another link now")
+            raise MoorageError(
+                f"the network of job {gateway.job}, {gateway.network}, is used by another link now", code="M-UPLINK-8"
+            )
         # These are connections of an earlier job with this network, whose late answers would reach this job; or of this
         # job: it may plug often, and new rules count its connections from zero.
         conntrack.remove(gateway.inner.ip)
@@ -228,4 +232,5 @@ def free_network(pool: IPv4Network, job: int, taken: Sequence[IPv4Network]) -> I
     raise Taken(
         f"no network is free for job {job} in the pool {pool}: this node has other routes there",
         "give the uplink kernel another pool",
+        code="M-UPLINK-9",
     )

@@ -109,8 +109,12 @@ def _told(remedy: str = "") -> Iterator[None]:
         raise
     except NetlinkError as error:
         cause = f"the kernel refuses a part of the job's network ({os.strerror(error.code)})"
-        raise UserError(cause, "load the modules of config/modules-load.d/moorage.conf") from error
-    except (MoorageError, OSError) as error:
+        raise UserError(cause, "load the modules of config/modules-load.d/moorage.conf", code="M-NET-2") from error
+    except MoorageError as error:
         if not remedy:
             raise
-        raise UserError(str(error), remedy) from error
+        raise UserError(str(error), remedy, code=error.code) from error
+    except OSError as error:
+        if not remedy:
+            raise
+        raise UserError(str(error), remedy, code="M-NET-3") from error

@@ -61,7 +61,7 @@ def settle(
 ) -> Peers:
     """Decide from the names' addresses and this host's routes and addresses; a MoorageError if that is not possible."""
     if own not in answers:
-        raise MoorageError(f"this node, {own}, is not among the nodes of the job")
+        raise MoorageError(f"this node, {own}, is not among the nodes of the job", code="M-FABRIC-10")
     interface = wanted or _interface(answers, own, routes)
     hosts = [
         _own(own, answers, routes, local.get(interface, ()), interface)
@@ -72,7 +72,7 @@ def settle(
     for address in hosts:
         if hosts.count(address) > 1:
             twice = [name for name, other in zip(answers, hosts, strict=True) if other == address]
-            raise MoorageError(f"nodes {' and '.join(twice[:2])} have the same address, {address}")
+            raise MoorageError(f"nodes {' and '.join(twice[:2])} have the same address, {address}", code="M-FABRIC-11")
     return Peers(interface, tuple(hosts), list(answers).index(own))
 
 
@@ -83,7 +83,7 @@ def _interface(answers: Answers, own: str, routes: Mapping[IPv4Address, Route | 
         if name != own:
             found = {route.interface for address in addresses if (route := routes.get(address))}
             if not found:
-                raise MoorageError(f"node {name} cannot be reached: {_shown(addresses)}")
+                raise MoorageError(f"node {name} cannot be reached: {_shown(addresses)}", code="M-FABRIC-12")
             reaching.append(found)
     if not reaching:
         raise MoorageError("a job on one node has no fabric")
@@ -91,7 +91,8 @@ def _interface(answers: Answers, own: str, routes: Mapping[IPv4Address, Route | 
     if len(common) != 1:
         raise MoorageError(
             f"the nodes of the job are reached by {' and '.join(sorted(set.union(*reaching)))}:"
-            " say in the configuration which interface carries the fabric"
+            " say in the configuration which interface carries the fabric",
+            code="M-FABRIC-13",
         )
     return common[0]
 
@@ -102,7 +103,9 @@ def _peer(
     there = [address for address in addresses if (route := routes.get(address)) and route.interface == interface]
     if len(there) != 1:
         how_many = "more than one" if there else "no"
-        raise MoorageError(f"node {name} has {how_many} address on {interface}: {_shown(addresses)}")
+        raise MoorageError(
+            f"node {name} has {how_many} address on {interface}: {_shown(addresses)}", code="M-FABRIC-14"
+        )
     return there[0]
 
 
@@ -122,7 +125,9 @@ def _own(
         here = sorted(sources)
     if len(here) != 1:
         how_many = "more than one" if here else "no"
-        raise MoorageError(f"this node, {own}, has {how_many} address on {interface}: {_shown(answers[own])}")
+        raise MoorageError(
+            f"this node, {own}, has {how_many} address on {interface}: {_shown(answers[own])}", code="M-FABRIC-15"
+        )
     return here[0]
 
 
@@ -131,7 +136,9 @@ def look_up(names: Sequence[str], rule: Rule, wait: float = WAIT) -> Answers:
     if rule.file:
         return _listed(names, rule.file)
     if rule.host.count(HOST) != 1:
-        raise MoorageError(f"the rule for hosts on the fabric, {rule.host!a}, does not hold {HOST} once")
+        raise MoorageError(
+            f"the rule for hosts on the fabric, {rule.host!a}, does not hold {HOST} once", code="M-FABRIC-16"
+        )
     return _resolved(names, rule.host, wait)
 
 
@@ -141,18 +148,18 @@ def _listed(names: Sequence[str], path: Path) -> Answers:
         status = os.fstat(file.fileno())
         if status.st_uid not in (0, os.geteuid()) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             # Every host in this file may send into fabrics of jobs.
-            raise MoorageError(f"{path} can be written by others than root")
+            raise MoorageError(f"{path} can be written by others than root", code="M-FABRIC-17")
         text = file.read(LONGEST_FILE + 1)
     if len(text) > LONGEST_FILE:
         # Reading only the beginning could cut a name, which may then be that of another node.
-        raise MoorageError(f"{path} is longer than {LONGEST_FILE >> 20} MiB")
+        raise MoorageError(f"{path} is longer than {LONGEST_FILE >> 20} MiB", code="M-FABRIC-18")
     for number, line in enumerate(text.splitlines(), 1):
         address, *hosts = line.partition("#")[0].split() or [""]
         for name in set(hosts).intersection(answers):
             answers[name].append(_address(address, f"{path}, line {number}"))
     for name, addresses in answers.items():
         if not addresses:
-            raise MoorageError(f"node {name} is not in {path}")
+            raise MoorageError(f"node {name} is not in {path}", code="M-FABRIC-19")
     return answers
 
 
@@ -160,7 +167,7 @@ def _address(text: str, place: str) -> IPv4Address:
     try:
         return IPv4Address(text)
     except AddressValueError as error:
-        raise MoorageError(f"{place}: {text[:40]!a} is no IPv4 address") from error
+        raise MoorageError(f"{place}: {text[:40]!a} is no IPv4 address", code="M-FABRIC-20") from error
 
 
 def _resolved(names: Sequence[str], form: str, wait: float) -> Answers:
@@ -182,9 +189,9 @@ def _resolved(names: Sequence[str], form: str, wait: float) -> Answers:
         host = form.replace(HOST, name)
         match answers.get(name):
             case None:
-                raise MoorageError(f"the address of {host} was not found in {wait:g} s")
+                raise MoorageError(f"the address of {host} was not found in {wait:g} s", code="M-FABRIC-21")
             case OSError() as error:
-                raise MoorageError(f"{host} has no address: {error.strerror or error}") from error
+                raise MoorageError(f"{host} has no address: {error.strerror or error}", code="M-FABRIC-22") from error
             case addresses:
                 found[name] = addresses
     return found

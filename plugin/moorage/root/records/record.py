@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from moorage import __version__
 from moorage.common import files, job, phases
-from moorage.common.errors import MoorageError
+from moorage.common.errors import code_of, told
 from moorage.root import journal
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def ended(state: State, of: Course, left: Iterable[Leftover], ending: Ending) ->
         "outcome": of.outcome,
         "phase": None if of.outcome == phases.READY else of.reached or None,
         "cause": _short(of.cause) or None,
+        "code": code_of(of.cause) or None,
         "ending": _ending(state, of, ending),
         "by": ending.by,
         "exit": ending.exit,
@@ -87,6 +88,7 @@ def refused(of: job.Job | None, spec: Spec | None, finding: Finding, begun: floa
         "check": finding.check,
         "fault": finding.fault,
         "cause": _short(str(finding)),
+        "code": finding.code or None,
         "by": "prolog",
         "begun": _moment(begun),
     }
@@ -143,8 +145,7 @@ def publish(directory: str | Path | None) -> None:
 
 
 def _complain(error: Exception, number: int | None) -> None:
-    cause = str(error) if isinstance(error, (OSError, MoorageError)) else repr(error)
-    journal.log(f"not put on record: {cause}", phase=PHASE, job=number, priority=journal.WARNING)
+    journal.log(f"not put on record: {told(error)}", phase=PHASE, job=number, priority=journal.WARNING)
 
 
 def place() -> Path:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Final
 
 from moorage.common import files, job
-from moorage.common.errors import MoorageError
+from moorage.common.errors import MoorageError, shortened
 from moorage.common.phases import DOWN, ENDS, FAILED, LONGEST_CAUSE, PHASES, READY, TOLD
 
 NAME: Final = "course"
@@ -112,7 +112,7 @@ def hear(of: job.Job, fields: Mapping[str, str]) -> Step | None:
         return None
     if len(known) >= MOST:
         raise MoorageError("more has been told of this start than there can be to tell")
-    return note(of, word, " ".join(cause.split())[:LONGEST_CAUSE])
+    return note(of, word, shortened(" ".join(cause.split()), LONGEST_CAUSE))
 
 
 def told(step: Step) -> str:

@@ -200,6 +200,7 @@ def memory_limit(around: Iterable[int | None], reserve: int) -> int | None:
             f"this job has {min(known) // MIB} MiB of memory on this node, of which {reserve // MIB} MiB are kept for"
             " its script",
             f"ask for at least {(reserve + LEAST_MEMORY) // MIB} MiB (--mem)",
+            code="M-JOB-15",
         )
     return left
 

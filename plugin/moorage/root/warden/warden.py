@@ -140,7 +140,7 @@ def main(words: Sequence[str]) -> NoReturn:
         held.leave()
         state = load(job)
         if state is None or not state.this_boot:
-            raise MoorageError(f"no Prolog has prepared job {job} on this node")
+            raise MoorageError(f"no Prolog has prepared job {job} on this node", code="M-JOB-16")
         warden = Warden(state.noted(owner=Process.current()), events)
         warden.delegation.resume()
         warden.watch_rules()

@@ -18,7 +18,7 @@ from typing import Final, assert_never
 from moorage.common import phases, warden_protocol
 from moorage.common.deadline import Deadline
 from moorage.common.description import Mooring
-from moorage.common.errors import MoorageError
+from moorage.common.errors import MoorageError, shortened
 from moorage.common.events import FROM_OUTSIDE, Signals, Watch, name
 from moorage.common.warden_protocol import Delegate, Plug, Tell
 from moorage.user import failure_report, messages
@@ -134,7 +134,7 @@ class Reports:
             return
         self._last_word = word
         try:
-            warden_protocol.call(self.mooring.warden, Tell(word, cause[: phases.LONGEST_CAUSE]), TELL_TIMEOUT)
+            warden_protocol.call(self.mooring.warden, Tell(word, shortened(cause, phases.LONGEST_CAUSE)), TELL_TIMEOUT)
         except warden_protocol.Refused:
             return
         except MoorageError:
@@ -182,7 +182,8 @@ class Agent:
             self.watch.once()
         if self.keeper_gone and not self.reports.failed:
             how = self._end_of_keeper()
-            self.reports.send(Failed(f"the keeper of the job's tree has ended ({how}), and all in there ends with it"))
+            cause = f"the keeper of the job's tree has ended ({how}), and all in there ends with it [M-JOB-8]"
+            self.reports.send(Failed(cause))
         self._end()
         return 1 if self.reports.failed else 0
 
@@ -269,4 +270,4 @@ class Agent:
 
 
 def _cause(error: Exception) -> str:
-    return str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"
+    return error.line if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"

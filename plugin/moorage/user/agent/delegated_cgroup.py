@@ -42,12 +42,14 @@ def prove(cgroup: Path) -> None:
             (probe / "cgroup.procs").write_text(str(child))
         there = set((probe / "cgroup.controllers").read_text().split())
     except OSError as error:
-        raise MoorageError(f"a container cannot have a cgroup of its own in {cgroup}: {error}") from error
+        raise MoorageError(
+            f"a container cannot have a cgroup of its own in {cgroup}: {error}", code="M-JOB-17"
+        ) from error
     finally:
         with suppress(OSError):
             probe.rmdir()
     if missing := NEEDED - there:
-        raise MoorageError(f"cgroups in {cgroup} lack the controllers {', '.join(sorted(missing))}")
+        raise MoorageError(f"cgroups in {cgroup} lack the controllers {', '.join(sorted(missing))}", code="M-JOB-18")
 
 
 def members(cgroup: Path) -> set[int]:

@@ -117,7 +117,7 @@ class Execution:
             except OSError as error:
                 self._answer(FAILED + (error.strerror or str(error)).encode())
             except MoorageError as error:
-                self._answer(FAILED + str(error).encode())
+                self._answer(FAILED + error.line.encode())
 
     def _serve(self, body: bytes) -> None:
         if body == DOWN:

@@ -157,7 +157,9 @@ class Keeper:
             return self.told_to_end or not self._unplugged
 
         if not self.watch.until(settled, Deadline(self.mooring.waits.podman)):
-            raise MoorageError(f"the job's network was not plugged: {', '.join(sorted(self._unplugged))}")
+            raise MoorageError(
+                f"the job's network was not plugged: {', '.join(sorted(self._unplugged))}", code="M-JOB-19"
+            )
 
     @property
     def _unplugged(self) -> set[str]:
@@ -165,7 +167,7 @@ class Keeper:
 
     def _check_network(self) -> None:
         if self.holder and self.holder.gone and self._unplugged:
-            raise MoorageError("Podman cannot hold the job's network open")
+            raise MoorageError("Podman cannot hold the job's network open", code="M-JOB-20")
 
     def _report_phase(self, phase: Phase, text: str) -> None:
         self._send(PhaseBegun(phase.word, text))
@@ -189,7 +191,7 @@ class Keeper:
         for of, text in logs.items():
             for piece in messages.logs(of, text):
                 self._send(piece)
-        self._send(Failed(str(error) if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"))
+        self._send(Failed(error.line if isinstance(error, MoorageError) else f"{type(error).__name__}: {error}"))
 
     def end(self) -> None:
         """Tear the cgroup down: containers are asked to stop, then whatever is left is killed."""
@@ -299,7 +301,7 @@ class Keeper:
         before, self._suspects = self._suspects, delegated_cgroup.astray(self.cgroup) if self.cgroup else set()
         if before & self._suspects and not self._noted:
             self._noted = True
-            self._send(Note("a container has no cgroup of its own: no limit that it was given holds"))
+            self._send(Note("a container has no cgroup of its own: no limit that it was given holds [M-JOB-29]"))
 
 
 def _detach(log: Path) -> None:

@@ -30,7 +30,9 @@ def prepare(mooring: Mooring, log: Path) -> None:
     hidden = SERVICE_MANAGER if SERVICE_MANAGER.is_dir() else None
     podman(mooring, log, ["unshare", *(("sh", "-euc", HIDE, "sh", str(hidden)) if hidden else ("true",))])
     if hidden and not _is_covered(hidden, _holder(mooring)):
-        raise MoorageError(f"Podman still sees {hidden}, through which its helpers leave the job: see {log}")
+        raise MoorageError(
+            f"Podman still sees {hidden}, through which its helpers leave the job: see {log}", code="M-PODMAN-5"
+        )
 
 
 def podman(mooring: Mooring, log: Path, words: Sequence[str]) -> None:
@@ -44,7 +46,7 @@ def _holder(mooring: Mooring) -> int:
     try:
         return int((mooring.places.temporary / "pause.pid").read_text())
     except (OSError, ValueError) as error:
-        raise MoorageError(f"Podman has left nobody to hold its namespaces: {error}") from error
+        raise MoorageError(f"Podman has left nobody to hold its namespaces: {error}", code="M-PODMAN-6") from error
 
 
 def _is_covered(place: Path, pid: int) -> bool:

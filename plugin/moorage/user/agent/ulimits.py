@@ -47,4 +47,5 @@ def complaints(hard: Mapping[int, int]) -> Iterator[UserError]:
             yield UserError(
                 f"`ulimit -H{demand.letter}` allows {hard[kind]} {demand.what} where {demand.least} are needed",
                 "ask the site to raise that limit of slurmd",
+                code="M-KERNEL-12",
             )

@@ -25,8 +25,8 @@ JOURNAL: Final = ("journalctl", "--no-pager", "--output=short-iso-precise", f"--
 class Failed(MoorageError):
     """The start of a node has failed; `logs` are by their titles."""
 
-    def __init__(self, cause: str, logs: Mapping[str, str]) -> None:
-        super().__init__(cause)
+    def __init__(self, cause: str, logs: Mapping[str, str], code: str = "") -> None:
+        super().__init__(cause, code=code)
         self.logs = logs
 
 
@@ -38,11 +38,12 @@ def explained(phase: CurrentPhase, logs: Callable[[], Mapping[str, str]]) -> Ite
     except UserError:
         raise
     except CommandTimeout as error:
-        raise Failed(str(phase.overdue()), logs()) from error
+        overdue = phase.overdue()
+        raise Failed(str(overdue), logs(), overdue.code) from error
     except MoorageError as error:
-        raise Failed(str(error), logs()) from error
+        raise Failed(str(error), logs(), error.code) from error
     except OSError as error:
-        raise Failed(f"{phase.text} failed: {error.strerror}", logs()) from error
+        raise Failed(f"{phase.text} failed: {error.strerror}", logs(), code="M-KUBE-10") from error
 
 
 def collect(node: Container, logs: Mapping[str, Path]) -> dict[str, str]:

@@ -76,7 +76,11 @@ def planned(mooring: Mooring, cgroup: Path) -> Plan:
     """Decide everything; raise a UserError if the site or the user has to do something first."""
     site = mooring.kubernetes
     if not site.image:
-        raise UserError("this site has settled on no node image", f"{ADMINISTRATOR}: kubernetes.image in moorage.yaml")
+        raise UserError(
+            "this site has settled on no node image",
+            f"{ADMINISTRATOR}: kubernetes.image in moorage.yaml",
+            code="M-KUBE-11",
+        )
     version = node_image.version(site.image, mooring.spec.version)
     whole = node_resources.machine()
     job = node_resources.of_job(cgroup, whole, os.environ)
@@ -192,8 +196,8 @@ class Start:
         try:
             kind.check()
         except CommandFailed as error:
-            why = cause(self._said()) or ended(error.code)
-            raise MoorageError(f"{self.phase.text} failed: {why}") from error
+            why = cause(self._said()) or ended(error.status)
+            raise MoorageError(f"{self.phase.text} failed: {why}", code="M-KUBE-10") from error
 
     def _invite(self) -> None:
         """Send the invitation that the other nodes wait for; how they use it is told in other_node."""
@@ -225,7 +229,11 @@ class Start:
         named = self.mooring.kubernetes.kind
         found = shutil.which(named or "kind", path=command.PATH)
         if not found:
-            raise UserError(f"there is no program {named or 'kind'} on this node", f"{ADMINISTRATOR}: kubernetes.kind")
+            raise UserError(
+                f"there is no program {named or 'kind'} on this node",
+                f"{ADMINISTRATOR}: kubernetes.kind",
+                code="M-KUBE-12",
+            )
         return Path(found)
 
     def _write_files(self, configuration: Path) -> None:
@@ -259,7 +267,7 @@ class Start:
                 return api.remove(BOOTSTRAP.format(self.plan.token.partition(".")[0]))
             except (Refused, OSError, HTTPException) as error:
                 if left.passed:
-                    raise MoorageError(f"the bootstrap token cannot be removed: {error}") from error
+                    raise MoorageError(f"the bootstrap token cannot be removed: {error}", code="M-KUBE-13") from error
             self.watch.pause(min(readiness.INTERVAL, left.left))
 
     def _without_the_late(self, api: Api) -> str:

@@ -70,4 +70,6 @@ class CurrentPhase:
     def overdue(self, missing: str = "") -> MoorageError:
         """The error of a phase whose timeout has passed; `missing` says what it waited for."""
         timeout = self.phase.timeout * self._slowness
-        return MoorageError(f"{self.phase.text}: not done after {timeout:g} s{missing and f', {missing}'}")
+        return MoorageError(
+            f"{self.phase.text}: not done after {timeout:g} s{missing and f', {missing}'}", code="M-KUBE-14"
+        )

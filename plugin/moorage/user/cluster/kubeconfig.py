@@ -26,7 +26,9 @@ def there(places: Places) -> Path:
     path = place(places)
     if not path.is_file():
         raise UserError(
-            "this job has no cluster on this node", "submit it with --k8s=1, and ask on a node that takes part"
+            "this job has no cluster on this node",
+            "submit it with --k8s=1, and ask on a node that takes part",
+            code="M-KUBE-15",
         )
     return path
 

@@ -40,13 +40,13 @@ class Container:
         words = ("inspect", "--type=container", "--format={{.State.Pid}}", self.name)
         text = self.podman(*words, limit=limit).stdout.strip()
         if not text.isdecimal() or text == "0":
-            raise MoorageError(f"the node container {self.name} does not run")
+            raise MoorageError(f"the node container {self.name} does not run", code="M-KUBE-16")
         return int(text)
 
     def prove(self, process: int, cgroup: Path) -> None:
         """Raise a MoorageError if the job's limits do not hold for the container: no program reports that."""
         if astray(process, cgroup):
-            raise MoorageError(f"the node container is not in a cgroup of its own below {cgroup}")
+            raise MoorageError(f"the node container is not in a cgroup of its own below {cgroup}", code="M-KUBE-17")
 
 
 def write_wrapper(path: Path, podman: Path, words: Iterable[str]) -> None:
@@ -87,7 +87,9 @@ def link_kubectl(process: int, directory: Path) -> Path:
     link.symlink_to(resolved(Path(f"/proc/{process}/root"), KUBECTL))
     if not os.access(link, os.X_OK):
         link.unlink()
-        raise MoorageError(f"the node image has no {KUBECTL}, or this node's policy keeps it from you")
+        raise MoorageError(
+            f"the node image has no {KUBECTL}, or this node's policy keeps it from you", code="M-KUBE-18"
+        )
     return link
 
 
@@ -112,12 +114,14 @@ def provide(node: Container, image: str, phase: CurrentPhase) -> str:
         return name
     archive = node.mooring.kubernetes.archive
     if not archive:
-        raise UserError(f"there is no image {image} on this node", f"{ADMINISTRATOR}: `moorage image add`")
+        raise UserError(
+            f"there is no image {image} on this node", f"{ADMINISTRATOR}: `moorage image add`", code="M-KUBE-19"
+        )
     phase.begin(phases.LOAD)
     node.podman("load", "--quiet", f"--input={archive}", limit=phase.deadline.left)
     if name := _name(node, image, phase):
         return name
-    raise UserError(f"there is no image {image} in {archive}", f"{ADMINISTRATOR}: kubernetes.image")
+    raise UserError(f"there is no image {image} in {archive}", f"{ADMINISTRATOR}: kubernetes.image", code="M-KUBE-20")
 
 
 def _name(node: Container, image: str, phase: CurrentPhase) -> str | None:

@@ -75,7 +75,9 @@ def check(job: Share, least: Least) -> None:
     if few or little:
         has, needs = (f"{_cpus(share.cpus)} and {_shown(share.memory)}" for share in (job, least))
         more = [f"--cpus-per-task={least.cpus}"] * few + [f"--mem={_shown(least.memory)}"] * little
-        raise UserError(f"this job has {has} on its node, and a cluster needs {needs}", f"add {' '.join(more)}")
+        raise UserError(
+            f"this job has {has} on its node, and a cluster needs {needs}", f"add {' '.join(more)}", code="M-KUBE-21"
+        )
 
 
 def _granted(environ: Mapping[str, str]) -> list[int]:

@@ -158,8 +158,8 @@ class Join:
             try:
                 kubeadm.check()
             except CommandFailed as error:
-                why = cause(self.log.read_text(errors="replace")) or f"kubeadm has ended with {error.code}"
-                raise MoorageError(f"{self.phase.text} failed: {why}") from error
+                why = cause(self.log.read_text(errors="replace")) or f"kubeadm has ended with {error.status}"
+                raise MoorageError(f"{self.phase.text} failed: {why}", code="M-KUBE-10") from error
 
     def _give_access(self, process: int, invitation: Invitation) -> None:
         """Give this node's users kubectl, and a kubeconfig that reaches the API by a port of this node."""
@@ -176,7 +176,7 @@ class Join:
 
         def check() -> None:
             if not Path(f"/proc/{process}").exists():
-                raise MoorageError(f"the node container {self.node.name} has ended")
+                raise MoorageError(f"the node container {self.node.name} has ended", code="M-KUBE-22")
 
         if not self.watch.until(condition, self.phase.deadline, check, LOOK):
             raise self.phase.overdue()

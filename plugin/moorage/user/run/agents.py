@@ -194,7 +194,7 @@ class Agents:
     def fail_exited(self) -> None:
         """Wait no longer for a report of the agents that have ended."""
         for node, how in self.exited_unheard.items():
-            self._fail(node, f"its agent has ended without a word, as Slurm says: {how}")
+            self._fail(node, f"its agent has ended without a word, as Slurm says: {how} [M-JOB-4]")
 
     def take_losses(self) -> list[str]:
         """A line for each failure since the last call."""
@@ -208,7 +208,11 @@ class Agents:
     def late(self) -> list[str]:
         """A line for each node that is neither ready nor failed."""
         late = (NodeState.UNHEARD, NodeState.STARTING, NodeState.ABSENT)
-        return [self._line(node, "it did not get ready in time") for node in self.nodes if self.states[node] in late]
+        return [
+            self._line(node, "it did not get ready in time [M-JOB-1]")
+            for node in self.nodes
+            if self.states[node] in late
+        ]
 
     def phases(self) -> list[str]:
         """A line for each node that is not ready: the phase of its start."""
@@ -267,7 +271,7 @@ class Agents:
     @property
     def _end_of_step(self) -> str:
         last = next((line for line in reversed(self.noise) if line.strip()), "")
-        return f"the step of the agents has ended{': ' + last if last else ''}"
+        return f"the step of the agents has ended{': ' + last if last else ''} [M-JOB-5]"
 
     def _line(self, node: str, text: str) -> str:
         return f"{node}: {text}" if len(self.nodes) > 1 else text
@@ -294,10 +298,10 @@ class Agents:
         several = len(self.nodes) > 1
         if found := _NODE_FAILURE.fullmatch(line.strip()):
             for node in self._expanded(found[1]):
-                self._fail(node, "the node has failed, as Slurm says")
+                self._fail(node, "the node has failed, as Slurm says [M-JOB-2]")
         elif several and (found := _KILLED.fullmatch(line.strip())):
             for node in self._expanded(found[1]):
-                self._fail(node, f"its agent was ended, as Slurm says: {found[2]}")
+                self._fail(node, f"its agent was ended, as Slurm says: {found[2]} [M-JOB-3]")
         elif several and (found := _EXITED.fullmatch(line.strip())):
             self._exited |= dict.fromkeys(self._expanded(found[1]), found[2])
 

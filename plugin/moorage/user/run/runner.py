@@ -41,14 +41,14 @@ class Interrupted(MoorageError):
     """A signal ended the start."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(f"ended by {name(number)} before the script was started")
+        super().__init__(f"ended by {name(number)} before the script was started", code="M-JOB-7")
         self.number = number
 
 
 def main(words: Sequence[str]) -> int:
     argv = words[1:] if words[:1] == ["--"] else words
     if not argv:
-        raise UsageError("there is nothing to run", "moorage run [--] SCRIPT [ARGUMENT...]")
+        raise UsageError("there is nothing to run", "moorage run [--] SCRIPT [ARGUMENT...]", code="M-JOB-21")
     end_as(run(argv, os.environ, Progress(sys.stderr)))
 
 
@@ -58,11 +58,15 @@ def run(argv: Sequence[str], environ: Mapping[str, str], progress: Progress) -> 
         mooring = Mooring.of_this_job(environ)
         has = srun.nodes(environ)
         if answers(mooring.places.socket):
-            raise UserError("this job is moored already", "run the script as it is: podman is in its PATH")
+            raise UserError(
+                "this job is moored already", "run the script as it is: podman is in its PATH", code="M-JOB-22"
+            )
         if mooring.place:
-            raise UserError("this script does not run on the first node of its job", "submit it without --batch")
+            raise UserError(
+                "this script does not run on the first node of its job", "submit it without --batch", code="M-JOB-23"
+            )
     except MoorageError as error:
-        progress.say(str(error))
+        progress.say(error.line)
         return FAILED
     with Signals(heeded()) as signals, Watch() as watch:
         return Runner(mooring, has, environ, progress, signals, watch).run(argv)
@@ -100,10 +104,10 @@ class Runner:
             self._start()
             code = self._follow(argv)
         except Interrupted as interruption:
-            self.progress.say(str(interruption))
+            self.progress.say(interruption.line)
             code = -interruption.number
         except MoorageError as error:
-            self._report(str(error))
+            self._report(error.line)
             code = FAILED
         self._end()
         return code
@@ -136,9 +140,11 @@ class Runner:
         deadline = Deadline(timeout)
         if not self._hear_of_required(deadline.within(silence)):
             missing = ", ".join(self.agents.unheard)
-            raise MoorageError(f"{AT_FIRST}: not done after {silence:g} s, nothing was heard of {missing}")
+            raise MoorageError(
+                f"{AT_FIRST}: not done after {silence:g} s, nothing was heard of {missing}", code="M-JOB-24"
+            )
         if not self.watch.until(self._started, deadline, self.progress.tick) and not self.agents.usable:
-            raise MoorageError(f"{'; '.join(self.agents.phases())}: not ready after {timeout:g} s")
+            raise MoorageError(f"{'; '.join(self.agents.phases())}: not ready after {timeout:g} s", code="M-JOB-25")
         if self.agents.record.cluster:
             last = Deadline(REST_OF_CLUSTER * self.mooring.kubernetes.patience)
             self.watch.until(lambda: self.agents.settled or self._ended(), last, self.progress.tick)
@@ -222,7 +228,9 @@ class Runner:
         if self.agents.process is None:
             return
         if not self.agents.tear_down(self.mooring.waits.kill + AGENTS_EXTRA):
-            self.progress.say("the agents did not end in time: the node's warden and Epilog remove what is left")
+            self.progress.say(
+                "the agents did not end in time: the node's warden and Epilog remove what is left [M-JOB-6]"
+            )
         if self.start_up:
             self.progress.say(self._account())
 

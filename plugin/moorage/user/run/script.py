@@ -35,7 +35,7 @@ class Script:
             self.process = subprocess.Popen(argv, env=environ, process_group=group)
         except OSError as error:
             what = f"{argv[0]} cannot be started ({error.strerror})"
-            raise UserError(what, "look at its first line, and at its mode") from None
+            raise UserError(what, "look at its first line, and at its mode", code="M-JOB-26") from None
         self.handle = os.pidfd_open(self.process.pid)
 
     @property

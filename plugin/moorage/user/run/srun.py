@@ -83,7 +83,7 @@ def nodes(environ: Mapping[str, str]) -> int:
         raise heterogeneous()
     number = environ.get("SLURM_JOB_NUM_NODES", "")
     if not number.isdecimal() or int(number) < 1:
-        raise UserError(f"SLURM_JOB_NUM_NODES is {number!r}", "leave what Slurm has set as it is")
+        raise UserError(f"SLURM_JOB_NUM_NODES is {number!r}", "leave what Slurm has set as it is", code="M-JOB-27")
     return int(number)
 
 
@@ -94,4 +94,6 @@ def srun(known: Path | None, environ: Mapping[str, str]) -> Path:
     for path in (command.PATH, environ.get("PATH", "")):
         if found := shutil.which("srun", path=path):
             return Path(found).absolute()
-    raise UserError("there is no srun on this node", "tell the administrator: moorage.yaml can say where it is")
+    raise UserError(
+        "there is no srun on this node", "tell the administrator: moorage.yaml can say where it is", code="M-JOB-28"
+    )

@@ -36,7 +36,7 @@ class Shell:
             return run(self.command_line(argv, user), input=input, limit=limit, ok=ok)
         except CommandFailed as error:
             told = (f"in the guest, as {user}:", *argv)
-            raise type(error)(told, error.reason, error.code, error.stdout, error.stderr) from None
+            raise type(error)(told, error.reason, error.status, error.stdout, error.stderr) from None
 
     def output(self, *argv: str, user: str = "root", limit: float = LIMIT) -> str:
         return self.run(argv, user=user, limit=limit).stdout.strip()

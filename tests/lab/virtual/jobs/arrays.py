@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from support.faults.fault import CODE
+
 from ..guest.many_commands import run_many
 from ..guest.shell import Shell
 from .batch import MOORED
@@ -34,7 +36,7 @@ def outputs(shell: Shell, array: str, user: str, count: int = 1) -> list[str]:
 
 def refusal(said: str, line: str) -> bool:
     """True if the job ended with one line of its agent's that matches `line`, and its script never ran."""
-    return bool(re.fullmatch(rf"moorage: {line} \(more in /\S+\)", said.rpartition("\n")[2])) and RAN not in said
+    return bool(re.fullmatch(rf"moorage: {line}{CODE} \(more in /\S+\)", said.rpartition("\n")[2])) and RAN not in said
 
 
 def ends(shell: Shell, array: str) -> list[str]:

@@ -105,9 +105,9 @@ class Job:
             waiting = ["timeout", f"{limit:.0f}", "sh", "-c", loop, "sh", *words]
             self.shell.run(waiting, user=self.user, limit=limit + 60)
         except CommandFailed as error:
-            if error.code not in (_ENDED, _TIMED_OUT):
+            if error.status not in (_ENDED, _TIMED_OUT):
                 raise
-            when = "at its end" if error.code == _ENDED else f"after {limit:.0f} s"
+            when = "at its end" if error.status == _ENDED else f"after {limit:.0f} s"
             said = self.shell.run(["cat", self.place], user=self.user, ok=range(256)).stdout
             raise MoorageError(f"job {self.id} {what} {when}; its output: {said!r}") from None
 

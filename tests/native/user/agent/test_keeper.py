@@ -337,7 +337,8 @@ class TestBeginning:
         with Keeper(mooring, scope, first=few_files) as keeper:
             keeper.delegate()
             line = (
-                "`ulimit -Hn` allows 1000 open files where 1024 are needed: ask the site to raise that limit of slurmd"
+                "`ulimit -Hn` allows 1000 open files where 1024 are needed: "
+                "ask the site to raise that limit of slurmd [M-KERNEL-12]"
             )
             assert keeper.expect(Failed).cause == line
             assert keeper.wait() == 1
@@ -349,7 +350,8 @@ class TestBeginning:
         with Keeper(moored({"spec": spec, "kubernetes": settled}), scope, first=few_cpus) as keeper:
             keeper.delegate()
             cause = keeper.expect(Failed).cause
-            assert re.fullmatch(r"this job has 1 CPU and \w+ on its node, .* 2 CPUs .*: add --cpus-per-task=2", cause)
+            line = r"this job has 1 CPU and \w+ on its node, .* 2 CPUs .*: add --cpus-per-task=2 \[M-KUBE-21\]"
+            assert re.fullmatch(line, cause), cause
             assert keeper.wait() == 1
 
     def test_no_tree(self, scope: Path, mooring: Mooring) -> None:

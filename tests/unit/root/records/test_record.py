@@ -98,9 +98,10 @@ def test_how_it_ended(steps: tuple[tuple[float, str], ...], by: Any, boot: str, 
 
 
 def test_of_a_start_that_failed() -> None:
-    course_of = Course((Step(1, "prolog"), Step(2, "podman"), Step(3, "failed", "no\troom\x1b[2J")))
+    course_of = Course((Step(1, "prolog"), Step(2, "podman"), Step(3, "failed", "no\troom\x1b[2J [M-JOB-1]")))
     found = record.ended(state(), course_of, [], EPILOG)
-    assert (found["outcome"], found["phase"], found["cause"]) == ("failed", "podman", "no room\\x1b[2J")
+    assert (found["outcome"], found["phase"], found["cause"]) == ("failed", "podman", "no room\\x1b[2J [M-JOB-1]")
+    assert found["code"] == "M-JOB-1"
     assert found["start_seconds"] is None
 
 
@@ -111,9 +112,9 @@ def test_of_a_job_of_which_little_is_known() -> None:
 
 
 def test_of_a_refusal() -> None:
-    found = record.refused(JOB, parse("1"), Finding("subuid", "no\nsubuids", "ask for some", "user"), 0.0)
+    found = record.refused(JOB, parse("1"), Finding("subuid", "no\nsubuids", "ask for some", "user", code="M-A-1"), 0.0)
     assert (found["outcome"], found["check"], found["fault"], found["phase"]) == ("refused", "subuid", "user", "prolog")
-    assert found["cause"] == "no subuids: ask for some"
+    assert (found["cause"], found["code"]) == ("no subuids: ask for some", "M-A-1")
     assert (found["job"], cluster_of(found)) == (17, "kind")
 
 

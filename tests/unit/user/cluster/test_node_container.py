@@ -153,7 +153,7 @@ class TestPodmanOfKind:
         for _ in range(2):
             with pytest.raises(CommandFailed) as failed:
                 self.said(place, *words)
-            assert (failed.value.code, failed.value.stdout) == (5, "")
+            assert (failed.value.status, failed.value.stdout) == (5, "")
 
     @pytest.mark.parametrize("options", [(), ("--privileged",), ("--privileged", "-i")])
     def test_a_command_in_the_node_needs_no_podman(self, place: Path, node: int, options: tuple[str, ...]) -> None:
@@ -176,4 +176,4 @@ class TestPodmanOfKind:
         self.program(place / "real/nsenter", "echo no such file >&2; exit 3")
         with pytest.raises(CommandFailed, match="no such file") as failed:
             self.said(place, "exec", "node", "cat", "/nothing")
-        assert failed.value.code == 3
+        assert failed.value.status == 3

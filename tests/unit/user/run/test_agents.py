@@ -108,8 +108,8 @@ class TestOneNode:
         ("text", "failure"),
         [
             (saying({"node": "n1", "event": "failed", "cause": "no cgroup"}), "no cgroup"),
-            ("echo 'srun: error: nope' >&2; exit 1", "the step of the agents has ended: srun: error: nope"),
-            ("exit 0", "the step of the agents has ended"),
+            ("echo 'srun: error: nope' >&2; exit 1", "the step of the agents has ended: srun: error: nope [M-JOB-5]"),
+            ("exit 0", "the step of the agents has ended [M-JOB-5]"),
         ],
     )
     def test_failure(self, agents: Agents, text: str, failure: str) -> None:
@@ -217,14 +217,18 @@ class TestSeveralNodes:
         assert agents.watch.until(lambda: agents.ready, Deadline(LIMIT))
         assert not agents.gone
         assert not agents.failure
-        assert agents.take_losses() == [f"{node}: the node has failed, as Slurm says" for node in ("n2", "n3")]
+        assert agents.take_losses() == [
+            f"{node}: the node has failed, as Slurm says [M-JOB-2]" for node in ("n2", "n3")
+        ]
 
     @pytest.mark.parametrize("where", ["n[2-3]: tasks 1-2", "n[2,3]: tasks 1,2"])
     def test_nodes_whose_agents_are_killed_are_lost_and_the_step_is_not(self, agents: Agents, where: str) -> None:
         start(agents, saying(READY) + f"echo 'srun: error: {where}: Killed' >&2; cat")
         assert agents.watch.until(lambda: agents.ready, Deadline(LIMIT))
         assert not agents.gone
-        assert agents.take_losses() == [f"{node}: its agent was ended, as Slurm says: Killed" for node in ("n2", "n3")]
+        assert agents.take_losses() == [
+            f"{node}: its agent was ended, as Slurm says: Killed [M-JOB-3]" for node in ("n2", "n3")
+        ]
 
     def test_the_last_report_of_an_agent_that_has_ended_counts(self, agents: Agents) -> None:
         exited = "echo 'srun: error: n[2-3]: tasks 1-2: Exited with exit code 2' >&2; read _; "
@@ -234,7 +238,7 @@ class TestSeveralNodes:
         agents.command(Down())
         assert agents.watch.until(lambda: len(agents.exited_unheard) == 1, Deadline(LIMIT))
         agents.fail_exited()
-        why = "its agent has ended without a word, as Slurm says: Exited with exit code 2"
+        why = "its agent has ended without a word, as Slurm says: Exited with exit code 2 [M-JOB-4]"
         assert sorted(agents.take_losses()) == [f"n2: {why}", "n3: no cgroup"]
         assert agents.exited_unheard == {}
 

@@ -190,7 +190,12 @@ class TestSeveralNodes:
         [
             ("all", ["n1", "n2"], 1, "starting the agents: not done after 0.5 s, nothing was heard of n3"),
             ("any", ["n2", "n3"], 1, "starting the agents: not done after 0.5 s, nothing was heard of n1"),
-            ("any", ["n1", "n2"], 9, "not there: n3: it did not get ready in time; the rest goes on, as required"),
+            (
+                "any",
+                ["n1", "n2"],
+                9,
+                "not there: n3: it did not get ready in time [M-JOB-1]; the rest goes on, as required",
+            ),
         ],
     )
     def test_one_is_never_heard_of(
@@ -207,7 +212,7 @@ class TestSeveralNodes:
             (
                 "any",
                 9,
-                "not there: n3: its agent has ended without a word, as Slurm says: Exited with exit code 2; the",
+                "not there: n3: its agent has ended without a word, as Slurm says: Exited with exit code 2 [M-JOB-4];",
             ),
         ],
     )
@@ -239,7 +244,7 @@ class TestSeveralNodes:
         code, said = run([ready("n2"), cluster("n3"), ready("n1")], "any", wait=PATIENT)
         assert code == 9
         assert time.monotonic() - begun < runner.REST_OF_CLUSTER / 2
-        assert any("not there: n3: it did not get ready in time; the rest goes on" in line for line in said)
+        assert any("not there: n3: it did not get ready in time [M-JOB-1]; the rest goes on" in line for line in said)
 
     def test_who_has_joined_a_cluster_is_waited_for(self, run: Callable[..., Any]) -> None:
         """Its first node sees him before he has all that is his own."""

@@ -44,7 +44,7 @@ class Database:
         version, _ = unsigned(known.bucket(SCHEMA).value("version"))
         if not version or signed(version) > NEWEST:
             what = f"this containerd writes version {signed(version)} of its database, and {NEWEST} is the newest known"
-            raise MoorageError(f"{what}: use the image as it is")
+            raise MoorageError(f"{what}: use the image as it is", code="M-IMAGE-12")
         self.known, self.snapshots = known, snapshots
         self._moment = timestamp(moment)
 

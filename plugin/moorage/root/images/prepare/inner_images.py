@@ -74,7 +74,7 @@ def checked(content: Content, digest: str, told: Callable[[bytes], None]) -> Non
             found.update(piece)
             told(piece)
     if f"sha256:{found.hexdigest()}" != digest:
-        raise MoorageError(f"{digest} in the node image is damaged")
+        raise MoorageError(f"{digest} in the node image is damaged", code="M-IMAGE-13")
 
 
 def _manifests(root: Tree, digest: str, architecture: str) -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ def _description(root: Tree, digest: str) -> dict[str, Any]:
     except RecursionError:
         found = None
     if not isinstance(found, dict):
-        raise MoorageError(f"{digest} in the node image is damaged")
+        raise MoorageError(f"{digest} in the node image is damaged", code="M-IMAGE-13")
     return found
 
 

@@ -61,7 +61,7 @@ def records(store: Store) -> dict[str, dict[str, Any]]:
 def prepare(store: Store, image: Image, name: str, progress: Progress) -> Image:
     """Make a prepared image. Without its own name it takes the names of the original."""
     if image.id in records(store):
-        raise UserError(f"{image.label} is prepared already", "there is nothing to be done")
+        raise UserError(f"{image.label} is prepared already", "there is nothing to be done", code="M-IMAGE-14")
 
     def watch() -> None:
         store.insist_on_room()
@@ -96,7 +96,9 @@ def merged(chain: list[Layer], watch: Callable[[], None]) -> Tree:
             with tar_headers.members(stream) as members:
                 upper = file_tree.layer(members, content)
             if stream.finish() != layer.digest:
-                raise UserError(f"layer {layer.id[:12]} has changed", "`moorage image verify` says more")
+                raise UserError(
+                    f"layer {layer.id[:12]} has changed", "`moorage image verify` says more", code="M-IMAGE-15"
+                )
         root = file_tree.applied(upper, root)
     return root
 
@@ -121,7 +123,7 @@ def _database(root: Tree) -> Database:
     known = _bucket(root, containerd_db.DATABASE)
     if known is None:
         what = f"there is no {containerd_db.DATABASE} in this image"
-        raise UserError(what, "give a node image of kind's; others start as they are")
+        raise UserError(what, "give a node image of kind's; others start as they are", code="M-IMAGE-16")
     snapshots = _bucket(root, f"{containerd_db.SNAPSHOTS}/metadata.db") or bbolt.Bucket()
     moment = root.find(containerd_db.DATABASE)
     return Database(known, snapshots, moment.entry.mtime if moment else 0)
