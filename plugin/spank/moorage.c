@@ -36,7 +36,7 @@ SPANK_PLUGIN(moorage, 1)
 #endif
 #define LONGEST_ANSWER 4096
 
-/* The names of plugin/moorage/common/option.py. */
+/* The names of plugin/moorage/common/spec.py. */
 #define CONTROL "K8S"
 #define OPTION "_SLURM_SPANK_OPTION_moorage_k8s"
 #define HANDED_DOWN(name) "SLURM_SPANK_" name

@@ -50,6 +50,9 @@ def main(words: Sequence[str]) -> int:
         report = examine.examine(os.environ, quick=arguments.quick, every_byte=arguments.images)
         for user in _users(arguments):
             report.add(*user_findings(user))
+        print(as_json(report) if arguments.json else as_lines(report), flush=True)
+    except BrokenPipeError:
+        raise
     except MoorageError as error:
         print(f"moorage: {told(error)}", file=sys.stderr)
         return CRASHED
@@ -57,7 +60,6 @@ def main(words: Sequence[str]) -> int:
         traceback.print_exc()
         print("moorage: the doctor itself failed: report the lines above; this node was not checked", file=sys.stderr)
         return CRASHED
-    print(as_json(report) if arguments.json else as_lines(report))
     if report.left_out and not arguments.json:
         print(f"not looked at, because only root may: {', '.join(report.left_out)}", file=sys.stderr)
     return exit_code(report)

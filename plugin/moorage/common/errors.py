@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from typing import Final
 FAILED: Final = 1
 MISUSED: Final = 2
 INTERRUPTED: Final = 130
+# Lines also come from users: nothing else in brackets is a code, and a code is short.
+_CODE: Final = re.compile(r" \[(M-[A-Z]{2,12}-[0-9]{1,3})\]\Z")
 
 
 class MoorageError(Exception):
@@ -52,8 +55,8 @@ def coded(text: str, code: str) -> str:
 
 def code_of(line: str) -> str:
     """The code at the end of a line; empty if there is none."""
-    _, begins, last = line.rstrip().rpartition(" [M-")
-    return f"M-{last[:-1]}" if begins and last.endswith("]") else ""
+    found = _CODE.search(line.rstrip())
+    return found[1] if found else ""
 
 
 def shortened(line: str, most: int) -> str:

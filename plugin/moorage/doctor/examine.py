@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from moorage.common import job
-from moorage.common.errors import MoorageError, UserError
+from moorage.common.errors import MoorageError, UserError, no_room
 from moorage.doctor import clock, multi_node, units, versions
 from moorage.node import (
     features,
@@ -27,7 +27,7 @@ from moorage.node.checks import CHECKED, EACH_JOB, SLURM, Check, Scene, look_aro
 from moorage.node.config import load
 from moorage.node.config.schema import Config
 from moorage.node.factcache import Facts, remembered
-from moorage.node.finding import Finding
+from moorage.node.finding import Finding, Kind
 from moorage.node.hostfiles import Node
 
 if TYPE_CHECKING:
@@ -279,7 +279,8 @@ def _carry_out(checks: Sequence[Check[Examined]], scene: Examined, report: Repor
                 report.left_out.append(check.name)
             else:
                 cause = f"the check failed to run ({error})"
-                report.add(Finding(check.name, cause, "fix this first", check.owner, code="M-CHECK-3"))
+                kind: Kind = "room" if no_room(error) else "fault"
+                report.add(Finding(check.name, cause, "fix this first", check.owner, kind, code="M-CHECK-3"))
 
 
 def _configuration(report: Report, facts: Facts) -> Config | None:

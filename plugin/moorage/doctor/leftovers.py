@@ -12,6 +12,7 @@ from typing import Final
 from moorage.common import job
 from moorage.common.deadline import Deadline
 from moorage.linux import cgroup, mounts
+from moorage.linux.process import name
 from moorage.node.finding import Finding
 from moorage.root import state
 from moorage.root.cleanup import trash
@@ -34,7 +35,8 @@ def check(scratch: Path) -> Iterator[Finding]:
 
 def _jobs() -> Iterator[Finding]:
     """Jobs that the sweep would remove, and states that it does not understand."""
-    for found in sweep(Deadline(LIMIT), act=False):
+    # All of it first: while the sweep looks at a job, it holds the job's lock.
+    for found in [*sweep(Deadline(LIMIT), act=False)]:
         if found.to_do:
             known = state.load(found.job)
             there = processes(known.tree) if known and known.tree else ()
@@ -54,9 +56,9 @@ def processes(tree: Path) -> Iterator[str]:
     import psutil
 
     for pid in pids[:MOST_NAMED]:
+        # The name is the user's word: psutil would take it from the arguments, of any length and with any bytes.
         with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(pid)
-            yield f"process {pid} ({process.name()}) is {process.status()}"
+            yield f"process {pid} ({name(pid)}) is {psutil.Process(pid).status()}"
     if more := pids[MOST_NAMED:]:
         yield f"and {len(more)} more"
 

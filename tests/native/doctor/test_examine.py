@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ from moorage import __version__
 from moorage.common.errors import UserError
 from moorage.doctor.examine import Report, examine
 from moorage.linux.process import Process
-from moorage.node import uplink_speed
+from moorage.node import scratch_disk, uplink_speed
 from moorage.node.finding import Finding
 from moorage.node.hostfiles import Node
 from moorage.node.uplink_speed import Record, Speed, Spread
@@ -168,6 +169,17 @@ def test_what_cannot_be_looked_into_keeps_nothing_from_being_found(site: Site) -
     first, second = examined(site).findings
     assert told(first).startswith("states of units: the check failed to run (")
     assert second.check == "leftovers"
+
+
+def test_a_check_without_room_is_no_fault_of_the_node(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any user can fill a disk on which a check makes a file."""
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(scratch_disk, "memory", full)
+    (found,) = examined(site).findings
+    assert (found.check, found.kind, found.drains) == ("state", "room", False)
 
 
 def test_quickly_no_program_is_asked_whose_version_is_known(site: Site) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pwd
@@ -182,6 +183,17 @@ def test_a_crash_is_no_finding(
     out, err = capsys.readouterr()
     assert (out, err.splitlines()[-1]) == ("", f"moorage: {last}")
     assert ("Traceback" in err) is isinstance(error, ValueError)
+
+
+def test_a_report_that_cannot_be_printed_is_a_crash(give: Give, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, or a name that the locale has no letters for, must not drain a node either."""
+    give(LEFT)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(doctor, "as_lines", refuse)
+    assert called("--quick") == 4
 
 
 @pytest.mark.parametrize(

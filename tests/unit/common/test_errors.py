@@ -61,6 +61,9 @@ def test_nothing_wrong_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
         ("no room [M-STORE-6]\n", "M-STORE-6"),
         ("a list [M-STORE-6] and more", ""),
         ("a list [1]", ""),
+        ("the user's [M-" + "x" * 2000 + "]", ""),
+        ("the user's [M-STORE-1234]", ""),
+        ("the user's [M-\x9b-1]", ""),
         ("", ""),
     ],
 )
@@ -74,6 +77,7 @@ def test_a_line_has_its_code_at_its_end(line: str, code: str) -> None:
         ("no room at all [M-STORE-6]", 20, "no room [M-STORE-6]"),
         ("no room at all [M-STORE-6]", 26, "no room at all [M-STORE-6]"),
         ("no room at all", 7, "no room"),
+        ("x [M-" + "A" * 400 + "-1]", 300, "x [M-" + "A" * 295),
     ],
 )
 def test_a_line_that_is_cut_keeps_its_code(line: str, most: int, short: str) -> None:
