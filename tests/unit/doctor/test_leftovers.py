@@ -33,7 +33,8 @@ def test_they_are_named(tmp_path: Path) -> None:
 @pytest.mark.commands("sh")
 def test_a_name_that_a_user_made_up_is_short_and_plain(tmp_path: Path) -> None:
     """With 15 letters of its own, psutil would show the first argument: of any length, and with any bytes."""
-    program = [b"abcdefghijklmno\x1b[2J\xff" + b"a" * 3000, b"-c", b"exec 1>&-; printf abcdefghijklmno >/proc/$$/comm; read line"]
+    script = b"exec 1>&-; printf abcdefghijklmno >/proc/$$/comm; read line"
+    program = [b"abcdefghijklmno\x1b[2J\xff" + b"a" * 3000, b"-c", script]
     with subprocess.Popen(program, executable="/bin/sh", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdin
