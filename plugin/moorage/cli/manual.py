@@ -42,13 +42,15 @@ class Manual:
 class Parser(argparse.ArgumentParser):
     """A parser with a manual. Help, man pages, completion and the reference page are made from it."""
 
-    def __init__(self, *, prog: str, manual: Manual, usage: str | None = None) -> None:
+    def __init__(self, *, prog: str, manual: Manual, usage: str | None = None, **more: Any) -> None:  # noqa: ANN401
+        # argparse hands further settings on to the parsers of verbs: `color` from Python 3.14 on.
         super().__init__(
             prog=prog,
             usage=usage,
             description=manual.about,
             epilog=manual.closing(),
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            **more,
         )
         self.manual = manual
         self.summary = ""

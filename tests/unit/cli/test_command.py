@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 from importlib import import_module
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import moorage
 from moorage import cli
 from moorage.cli import ADMINISTRATORS, INTERNAL, USERS, VERBS, Verb, help, main
+from moorage.cli.manual import Manual, Parser
 from moorage.common.command import CommandFailed, run
 
 
@@ -164,3 +167,17 @@ def test_a_reader_that_stops_early_is_no_error(words: list[str]) -> None:
     finally:
         os.close(writer)
     assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_newer_argparse_may_hand_more_on_to_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.14 gives the parser of each verb the `color` of the command's."""
+    made: list[bool] = []
+    older = argparse.ArgumentParser.__init__
+
+    def newer(self: argparse.ArgumentParser, *words: object, color: bool = True, **more: Any) -> None:  # noqa: ANN401
+        made.append(color)
+        older(self, *words, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(argparse.ArgumentParser, "__init__", newer)
+    Parser(prog="moorage new", manual=Manual("Something new."), color=False)
+    assert made == [False]
